@@ -1,0 +1,114 @@
+"""One connection that serves a stream: which of the ids it brings are new, and what they begin.
+
+Live frames are checked by order alone; membership is looked up while a connection is *unsettled*,
+that is, while it may still be replaying what the stream has shown before.
+"""
+
+from __future__ import annotations
+
+from proxy.engine.continuity import FrameKind, Shown
+from proxy.engine.digest import PRIMING
+from proxy.engine.findings import AttachmentKind, Finding, Raised
+from proxy.engine.ids import EventId, IdClass, compare
+from proxy.engine.ledger import Known, Session, Stream, known
+
+
+class Attachment:
+    """Records what one connection of `session` shows into `stream`, frame by frame.
+
+    A frame must be judged before it is given here.
+    """
+
+    __slots__ = ("_appended", "_last", "_settled", "kind", "session", "stream")
+
+    def __init__(self, session: Session, stream: Stream, kind: AttachmentKind) -> None:
+        self.session = session
+        self.stream = stream
+        self.kind = kind
+        self._settled = kind is AttachmentKind.POST
+        """No replay can come any more: this connection has brought a new id, or is a POST's."""
+        self._appended = False
+        self._last: EventId | None = None
+
+    def begin_epoch(self) -> None:
+        """What comes from here on is another log: the session's next epoch."""
+        self.session.next_epoch()
+        self._last = None
+
+    def record(self, shown: Shown) -> Raised | None:
+        """Take note of one frame; returns a finding it gives rise to, else None."""
+        if shown.kind is FrameKind.NOTHING and shown.id is None:
+            return None
+        if shown.id is None:
+            self.stream.unnumbered = True
+            return None
+        parsed = self.session.read(shown.id)
+        if shown.kind is not FrameKind.MESSAGE:
+            self._record_priming(shown, shown.id, parsed)
+            return None
+        if self._settled and self._follows(shown, parsed):
+            self._append(shown, shown.id, parsed)
+            return None
+        return self._record_checked(shown, shown.id, parsed)
+
+    def _follows(self, shown: Shown, parsed: EventId | None) -> bool:
+        """Whether order alone shows the id to be new (for unique ids: nobody has shown it here)."""
+        session, last = self.session, self.stream.last
+        dialect = session.evidence.dialect
+        assert dialect is not None
+        if parsed is None:
+            return not (dialect.unique and session.upstream.owners.who(shown.id_word) == session.number)
+        if last is not None and parsed.seq <= last.seq:
+            return False
+        newest = session.newest
+        return not (
+            session.grew and newest is not None and dialect.name == "integer" and parsed.seq <= newest.seq
+        )
+
+    def _record_checked(self, shown: Shown, raw: bytes, parsed: EventId | None) -> Raised | None:
+        session, stream = self.session, self.stream
+        how, _ = known(session.current_log(stream), shown.id_word, shown.word)
+        if how in (Known.SAME, Known.UNSURE):
+            return None  # shown before: a replay
+        if how in (Known.DIFFERENT, Known.AMBIGUOUS):
+            if self._begins():
+                self.begin_epoch()
+                self._append(shown, raw, parsed)
+                return None
+            self._append(shown, raw, parsed)
+            return Raised(Finding.ID_REUSED, session.name, stream.label, "another payload")
+        if not self._settled and session.elsewhere(shown.id_word, shown.word, stream) is not None:
+            session.complete = False  # crossed: delivered here, but it has its owner elsewhere
+            return None
+        if self._begins() and self._comes_before(parsed):
+            self.begin_epoch()
+        reused = bool(session.owners(shown.id_word, shown.word, stream))
+        self._append(shown, raw, parsed)
+        return Raised(Finding.ID_REUSED, session.name, stream.label, "another stream") if reused else None
+
+    def _begins(self) -> bool:
+        """Whether this is the first new id of a plain GET that continues a stream: it may start anew."""
+        return self.kind is AttachmentKind.GET and not self._appended and self.stream.shown > 0
+
+    def _comes_before(self, parsed: EventId | None) -> bool:
+        dialect = self.session.evidence.dialect
+        if dialect is None or dialect.cls is IdClass.TIMED:
+            return False
+        return compare(parsed, self.stream.last, dialect) == -1
+
+    def _append(self, shown: Shown, raw: bytes, parsed: EventId | None) -> None:
+        self.session.append(self.stream, raw, shown.id_word, shown.word, parsed, self._last)
+        self._last = parsed
+        self._appended = self._settled = True
+
+    def _record_priming(self, shown: Shown, raw: bytes, parsed: EventId | None) -> None:
+        """A priming id gets a place, so that a cursor of it can be found, but moves H only forward."""
+        session, stream = self.session, self.stream
+        if shown.id_word in session.current_log(stream).ids:
+            return
+        last = stream.last
+        if parsed is None or last is None or parsed.seq > last.seq:
+            session.append(stream, raw, shown.id_word, PRIMING, parsed, self._last)
+            self._last = parsed
+        else:
+            session.place_aside(stream, shown.id_word)

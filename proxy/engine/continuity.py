@@ -1,0 +1,449 @@
+"""The rules: does a resumed connection continue the log of its cursor? One judgement per resume.
+
+The order of the rules is the order of this module: what the response head says, what each frame
+says (a frame is judged before it is recorded and before it is delivered), what the end says, what
+silence says. Seed 000: the first ids after a reconnect must lie in the gap `(L, H]`. Seed 004: a
+lower id, a jump, or no replay at all are the signatures of another log. A `Resume` only reads the
+ledger; it never records.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from proxy.engine.digest import PRIMING, same
+from proxy.engine.findings import Certainty, Ending, Judgement, Reason, Verdict
+from proxy.engine.ids import LOOKS_CONTIGUOUS_AFTER, Dialect, EventId, IdClass, compare, guess
+from proxy.engine.ledger import Ambiguous, Baseline, Known, Session, known
+
+_REFUSALS = {
+    404: Reason.NOT_FOUND,
+    400: Reason.REJECTED,
+    410: Reason.REJECTED,
+    412: Reason.REJECTED,
+    416: Reason.REJECTED,
+    422: Reason.REJECTED,
+    409: Reason.CONFLICT,
+    405: Reason.UNSUPPORTED,
+    501: Reason.UNSUPPORTED,
+    401: Reason.UNAUTHORIZED,
+    403: Reason.UNAUTHORIZED,
+    429: Reason.THROTTLED,
+}
+
+OVERDUE_DEADLINES = 10
+"""Replay deadlines of silence after which a resume is given up as `nothing_replayed`."""
+
+
+class FrameKind(Enum):
+    """What a frame can prove."""
+
+    NOTHING = "nothing"
+    """A comment, a `retry:`, another event type, an id-less ping."""
+    PRIMING = "priming"
+    """An id without a message: it moves the cursor only."""
+    MESSAGE = "message"
+
+
+class Shown:
+    """One frame as the rules see it: its kind, its id (None if it has none) and its two words."""
+
+    __slots__ = ("id", "id_word", "kind", "word")
+
+    def __init__(self, kind: FrameKind, id: bytes | None, id_word: int, word: int) -> None:
+        self.kind = kind
+        self.id = id
+        self.id_word = id_word
+        self.word = word
+
+
+def refusal(status: int, is_stream: bool) -> Judgement | None:
+    """Rule 1: the status and content type of the answer; None if it is a 2xx event stream."""
+    if 200 <= status < 300:
+        return None if is_stream else Judgement(Verdict.REFUSED, Reason.NOT_A_STREAM)
+    if status >= 500 and status not in _REFUSALS:
+        return Judgement(Verdict.REFUSED, Reason.UPSTREAM_ERROR)
+    return Judgement(Verdict.REFUSED, _REFUSALS.get(status, Reason.OTHER))
+
+
+def _suspect(verdict: Verdict, reason: Reason, **facts: object) -> Judgement:
+    return Judgement(verdict, reason, Certainty.SUSPECTED, **facts)  # type: ignore[arg-type]
+
+
+class Resume:
+    """The judging of one resumed connection whose head was a 2xx event stream.
+
+    Each input method returns the judgement once it is final, else None; after that the resume is
+    over and must not be asked again. `lost` and `duplicated` of a judgement are lower bounds.
+    """
+
+    __slots__ = ("_attached", "_certain", "_last", "_rewind", "_rewind_unique", "_rewind_unsure",
+                 "_deferred", "_guess", "_skipped", "_todo", "_unnumbered", "baseline", "cursor", "duplicated",
+                 "outstanding", "parsed", "session", "struck")  # fmt: skip
+
+    def __init__(
+        self, session: Session, cursor: bytes, found: Baseline | Ambiguous | None, *, attached: bool
+    ) -> None:
+        """Begin when the response head has come. `found` is the cursor's place in the ledger.
+
+        `attached`: an earlier connection of the same stream is still open here.
+        """
+        self.session = session
+        self.cursor = cursor
+        self.baseline = found
+        self._guess = guess(cursor)
+        self.parsed = self._dialect().parse(cursor)
+        self._last: EventId | None = self.parsed
+        """The newest id on this connection, beginning with the cursor."""
+        self._attached = attached
+        todo: list[tuple[int, int]] = []
+        if isinstance(found, Baseline):
+            todo = found.outstanding()
+        self._todo = todo
+        self.outstanding = len(todo)
+        self.struck = 0
+        """Outstanding events that came: the progress that a deadline measures."""
+        self._skipped: list[tuple[int, int]] = []
+        """Outstanding events passed over where order is loose; they may still come."""
+        self._certain = Certainty.PROVEN
+        """Falls to suspected once a payload could not be compared."""
+        self._rewind: Reason | None = None
+        self._rewind_unique = False
+        self._rewind_unsure = False
+        self.duplicated = 0
+        self._deferred = False
+        """Something new came before the backlog, where that may be healthy: the deadline decides."""
+        self._unnumbered = False
+
+    # ---- the head
+
+    def opened(self, *, encoded: bool) -> Judgement | None:
+        """Rules 2 and 3, and what cannot be read: known before any frame."""
+        if self.session.ended:
+            return Judgement(Verdict.FORK, Reason.SESSION_RECYCLED, lost=self.outstanding)
+        if encoded:
+            return _suspect(Verdict.UNVERIFIABLE, Reason.ENCODED)
+        if self.baseline is Ambiguous.AMBIGUOUS:
+            return _suspect(Verdict.UNVERIFIABLE, Reason.IDS_AMBIGUOUS)
+        return None
+
+    # ---- each frame
+
+    def frame(self, shown: Shown) -> Judgement | None:
+        """Rule 4: judge one frame, before it is recorded and before it is delivered."""
+        if shown.kind is FrameKind.NOTHING:
+            return None
+        if shown.id is None:
+            return self._without_id(shown)
+        baseline = self.baseline
+        if not isinstance(baseline, Baseline):
+            return self._without_baseline(shown)
+        how, place = known(baseline.log, shown.id_word, shown.word)
+        if shown.kind is FrameKind.PRIMING:
+            return self._priming(shown, how)
+        if how in (Known.SAME, Known.UNSURE):
+            return self._known(shown, how, place)
+        if how is Known.DIFFERENT:
+            return self._diverged(shown, place)
+        if how is Known.AMBIGUOUS:
+            return None
+        if how is Known.PRIMED and place == baseline.place:
+            return None
+        return self._elsewhere(shown) or self._unknown(shown)
+
+    def _without_id(self, shown: Shown) -> Judgement | None:
+        """Seed 000: no id on a resumed stream, where its messages carried ids, is a fork."""
+        baseline = self.baseline
+        if not isinstance(baseline, Baseline):
+            return _suspect(Verdict.FORK, Reason.ID_MISSING)
+        stream = baseline.stream
+        if stream.unnumbered or all(word == PRIMING for word in baseline.log.words):
+            self._unnumbered = True
+            return None
+        return Judgement(Verdict.FORK, Reason.ID_MISSING, lost=len(self._todo))
+
+    def _without_baseline(self, shown: Shown) -> Judgement | None:
+        """The cursor was never relayed here: tags and order against its text, always suspected."""
+        if shown.id == self.cursor:
+            if shown.kind is FrameKind.PRIMING or self._dialect().inclusive:
+                return None
+            return _suspect(Verdict.REWOUND, Reason.INCLUSIVE, got=shown.id, duplicated=1)
+        parsed = self._parse(shown)
+        judgement = self._tags(shown, parsed) or self._order(shown, parsed)
+        if judgement is not None:
+            return _suspect(judgement.verdict, judgement.reason, got=shown.id)
+        if shown.kind is FrameKind.PRIMING:
+            return None
+        return _suspect(Verdict.UNVERIFIABLE, Reason.NO_BASELINE, got=shown.id)
+
+    def _priming(self, shown: Shown, how: Known) -> Judgement | None:
+        """A priming frame moves the cursor: only its tags and order can tell, if it is new."""
+        parsed = self._parse(shown)
+        if how is Known.PRIMED or shown.id == self.cursor:
+            self._advance(parsed)
+            return None
+        dialect = self._dialect()
+        if dialect.inclusive and parsed is not None and parsed.seq[0] == dialect.first:
+            return None  # rmcp primes every connection with the first number
+        judgement = self._tags(shown, parsed) or self._order(shown, parsed)
+        if judgement is None:
+            self._advance(parsed)
+        return judgement
+
+    # ---- an id the stream of the cursor has shown
+
+    def _known(self, shown: Shown, how: Known, place: int) -> Judgement | None:
+        if how is Known.UNSURE:
+            self._certain = Certainty.SUSPECTED
+        entry = next((i for i, (id_word, _) in enumerate(self._todo) if id_word == shown.id_word), -1)
+        if entry >= 0:
+            return self._strike(shown, entry)
+        if any(id_word == shown.id_word for id_word, _ in self._skipped):
+            self._skipped = [e for e in self._skipped if e[0] != shown.id_word]
+            self.struck += 1
+            return self._passed(shown) or self._replayed(shown)
+        assert isinstance(self.baseline, Baseline)
+        if place <= self.baseline.place:
+            self._rewound(shown, how, place)
+        return None  # else relayed here meanwhile by another connection of the stream
+
+    def _strike(self, shown: Shown, entry: int) -> Judgement | None:
+        """An outstanding event came: the `entry`-th of those still to come."""
+        passed_over = self._todo[:entry]
+        del self._todo[: entry + 1]
+        self.struck += 1
+        self._advance(self._parse(shown))
+        if rewound := self._passed(shown):
+            return rewound
+        if passed_over:
+            if self._order_is_loose():
+                self._skipped += passed_over
+                return None
+            return self._lost(shown, len(passed_over))
+        return self._replayed(shown)
+
+    def _replayed(self, shown: Shown) -> Judgement | None:
+        if self._todo or self._skipped:
+            return None
+        return Judgement(Verdict.RESUMED, Reason.REPLAYED, self._certain, got=shown.id)
+
+    def _rewound(self, shown: Shown, how: Known, place: int) -> None:
+        """An event from the cursor or before it came again: note it, the verdict comes later."""
+        assert isinstance(self.baseline, Baseline)
+        inclusive = place == self.baseline.place
+        if inclusive and self._dialect().inclusive:
+            return
+        self.duplicated += 1
+        if not inclusive or self._rewind is None:
+            self._rewind = Reason.INCLUSIVE if inclusive else Reason.CURSOR_IGNORED
+        if how is Known.UNSURE:
+            self._rewind_unsure = True
+        elif self.baseline.log.payload_count(shown.word) == 1:
+            self._rewind_unique = True
+
+    def _passed(self, shown: Shown | None) -> Judgement | None:
+        """The replay passed the cursor, or ended: what it brought from before decides now."""
+        if self._rewind is None:
+            return None
+        got = shown.id if shown is not None else None
+        if self._rewind_unique:
+            return Judgement(Verdict.REWOUND, self._rewind, got=got, duplicated=self.duplicated)
+        if self._rewind_unsure:
+            return _suspect(Verdict.REWOUND, self._rewind, got=got, duplicated=self.duplicated)
+        # Equal ids with payloads that stand everywhere in the log: a reborn log looks the same.
+        return _suspect(Verdict.FORK, Reason.LOG_RESTARTED, got=got, lost=len(self._todo))
+
+    def _diverged(self, shown: Shown, place: int) -> Judgement:
+        """A known id carries another payload: a counter was reborn, however well the numbers fit."""
+        assert isinstance(self.baseline, Baseline)
+        before = place <= self.baseline.place
+        reason = Reason.LOG_RESTARTED if before else Reason.CONTENT_DIVERGED
+        return Judgement(Verdict.FORK, reason, got=shown.id, lost=len(self._todo) + len(self._skipped))
+
+    # ---- an id some other stream or session has shown
+
+    def _elsewhere(self, shown: Shown) -> Judgement | None:
+        assert isinstance(self.baseline, Baseline)
+        where = self.session.elsewhere(shown.id_word, shown.word, self.baseline.stream)
+        if where is None:
+            return None
+        reason, how = where
+        certainty = Certainty.PROVEN if how is Known.SAME else Certainty.SUSPECTED
+        return Judgement(Verdict.CROSSED, reason, certainty, got=shown.id)
+
+    # ---- an id nobody has shown
+
+    def _unknown(self, shown: Shown) -> Judgement | None:
+        assert isinstance(self.baseline, Baseline)
+        parsed = self._parse(shown)
+        judgement = self._tags(shown, parsed) or self._order(shown, parsed)
+        if judgement is not None:
+            return judgement
+        if rewound := self._passed(shown):
+            return rewound
+        if self._todo or self._skipped:
+            return self._past_outstanding(shown, parsed)
+        if self._deferred:
+            return None
+        if self.baseline.log.epoch != self.session.epoch:
+            return Judgement(Verdict.FORK, Reason.EPOCH_CHANGED, got=shown.id)
+        if (jump := self._jump(shown, parsed)) is not None:
+            return jump if self._decides_now() else None
+        if parsed is None or compare(self.parsed, parsed, self._dialect()) is None:
+            return _suspect(Verdict.UNVERIFIABLE, Reason.OPAQUE_IDS, got=shown.id)
+        timed = self._dialect().cls is IdClass.TIMED
+        certainty = Certainty.SUSPECTED if timed else self._certain
+        return Judgement(Verdict.RESUMED, Reason.CONTINUED, certainty, got=shown.id)
+
+    def _tags(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
+        """A tag unlike the cursor's: another stream, another session, another epoch."""
+        cursor, evidence = self.parsed, self.session.evidence
+        if parsed is None or cursor is None or evidence.tags_broken:
+            return None
+        if parsed.session is not None and cursor.session == self.session.key != parsed.session:
+            return Judgement(Verdict.CROSSED, Reason.OTHER_SESSION, got=shown.id)
+        certainty = Certainty.PROVEN if evidence.tags_convict else Certainty.SUSPECTED
+        lost = len(self._todo)
+        if parsed.session != cursor.session:
+            return Judgement(Verdict.CROSSED, Reason.OTHER_SESSION, certainty, got=shown.id)
+        if parsed.stream != cursor.stream:
+            return Judgement(Verdict.CROSSED, Reason.OTHER_STREAM, certainty, got=shown.id)
+        if parsed.epoch != cursor.epoch:
+            return Judgement(Verdict.FORK, Reason.EPOCH_CHANGED, certainty, got=shown.id, lost=lost)
+        return None
+
+    def _order(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
+        """A new id that does not come after the cursor: the counter began anew (seeds 000, 004)."""
+        dialect, evidence = self._dialect(), self.session.evidence
+        order = compare(parsed, self.parsed, dialect)
+        if order is None or order > 0 or parsed is None:
+            return None
+        if order == 0 and (dialect.cls is IdClass.TIMED or shown.id == self.cursor):
+            return None  # one millisecond is one place
+        if evidence.disordered and not self._below_everything(parsed):
+            return None
+        reborn = dialect.first is not None and parsed.seq[-1] <= dialect.first
+        reason = Reason.LOG_RESTARTED if reborn else Reason.ID_REGRESSED
+        certainty = Certainty.PROVEN if evidence.convicts else Certainty.SUSPECTED
+        return Judgement(Verdict.FORK, reason, certainty, got=shown.id, lost=len(self._todo))
+
+    def _below_everything(self, parsed: EventId) -> bool:
+        """Where ids come out of order within one connection, only a new beginning is suspect."""
+        first = self._dialect().first
+        return first is not None and parsed.seq[-1] <= first
+
+    def _past_outstanding(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
+        """Something new came while relayed events are still outstanding."""
+        dialect = self._dialect()
+        if dialect.cls is IdClass.OPAQUE and not dialect.unique and self._strike_by_payload(shown):
+            self._certain = Certainty.SUSPECTED
+            return self._replayed(shown)
+        assert isinstance(self.baseline, Baseline)
+        high = self.baseline.stream.last if self.baseline.log.epoch == self.session.epoch else None
+        if compare(parsed, high, dialect) == -1:
+            self._advance(parsed)  # within the gap: never relayed here, yet no proof that more is lost
+            return None
+        if not self._decides_now():
+            return None
+        return self._lost(shown, len(self._todo) + len(self._skipped))
+
+    def _strike_by_payload(self, shown: Shown) -> bool:
+        """Where an event has a new id each time it is sent, its payload stands for it."""
+        if self._todo and same(self._todo[0][1], shown.word) is not False:
+            del self._todo[0]
+            self.struck += 1
+            return True
+        return False
+
+    def _decides_now(self) -> bool:
+        """Where live events may come before the backlog, a jump is left to the deadline."""
+        self._deferred = self._dialect().live_first
+        return not self._deferred
+
+    def _lost(self, shown: Shown, lost: int) -> Judgement:
+        dialect, evidence = self._dialect(), self.session.evidence
+        doubtful = dialect.cls is IdClass.TIMED or dialect.never_repeats or evidence.disordered
+        certainty = Certainty.SUSPECTED if doubtful else self._certain
+        return Judgement(Verdict.GAP, Reason.SUCCESSORS_SKIPPED, certainty, got=shown.id, lost=lost)
+
+    def _jump(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
+        """Seed 004 (b): the first new id is not the successor of the last one."""
+        last, evidence = self._last, self.session.evidence
+        if parsed is None or last is None or parsed.stream != last.stream:
+            return None
+        lost = parsed.seq[0] - last.seq[0] - 1
+        if lost <= 0:
+            return None
+        if evidence.contiguous:
+            certainty = Certainty.PROVEN if evidence.convicts else Certainty.SUSPECTED
+            return Judgement(Verdict.GAP, Reason.FORWARD_JUMP, certainty, got=shown.id, lost=lost)
+        assert isinstance(self.baseline, Baseline)
+        stream, run = self.baseline.stream, self.baseline.log.run
+        if self._dialect().name != "integer" or run < LOOKS_CONTIGUOUS_AFTER:
+            return None
+        if self.session.upstream.counted_elsewhere(self.session, stream, last.seq[0] - run):
+            return None
+        return _suspect(Verdict.GAP, Reason.FORWARD_JUMP, got=shown.id, lost=lost)
+
+    # ---- the end, and silence
+
+    def ended(self, how: Ending, *, overdue: bool = False) -> Judgement:
+        """Rule 5: the connection ended without a decision. `overdue`: the deadline had passed."""
+        if rewound := self._passed(None):
+            return rewound
+        missing = self.missing
+        if not isinstance(self.baseline, Baseline):
+            return _suspect(Verdict.UNVERIFIABLE, Reason.NO_BASELINE)
+        if not missing:
+            if self._unnumbered:
+                return _suspect(Verdict.UNVERIFIABLE, Reason.IDS_ABSENT)
+            return Judgement(Verdict.RESUMED, Reason.IDLE)
+        if how is Ending.UPSTREAM_FAILED:
+            return _suspect(Verdict.INCONCLUSIVE, Reason.UPSTREAM_FAILED)
+        if how is Ending.CLIENT_LEFT:
+            if overdue and not self.struck:
+                return _suspect(Verdict.GAP, Reason.NOTHING_REPLAYED, lost=missing)
+            return _suspect(Verdict.INCONCLUSIVE, Reason.CLIENT_LEFT)
+        if self.struck:
+            return _suspect(Verdict.INCONCLUSIVE, Reason.UPSTREAM_CLOSED)
+        certainty = Certainty.SUSPECTED if self._attached else Certainty.PROVEN
+        return Judgement(Verdict.GAP, Reason.NOTHING_REPLAYED, certainty, lost=missing)
+
+    @property
+    def missing(self) -> int:
+        """Outstanding events that have not come."""
+        return len(self._todo) + len(self._skipped)
+
+    def waiting(self) -> bool:
+        """Whether relayed events are outstanding, or a decision was put off, so that silence tells."""
+        return bool(self._todo or self._skipped or self._deferred)
+
+    def overdue(self, deadlines: int) -> Judgement | None:
+        """Rule 6: `deadlines` replay deadlines have passed without progress."""
+        missing = self.missing
+        if self._deferred:
+            if missing:
+                return _suspect(Verdict.GAP, Reason.SUCCESSORS_SKIPPED, lost=missing)
+            return _suspect(Verdict.GAP, Reason.FORWARD_JUMP)
+        if missing and deadlines >= OVERDUE_DEADLINES:
+            return _suspect(Verdict.GAP, Reason.NOTHING_REPLAYED, lost=missing)
+        return None
+
+    # ---- small questions
+
+    def _dialect(self) -> Dialect:
+        return self.session.evidence.dialect or self._guess
+
+    def _parse(self, shown: Shown) -> EventId | None:
+        assert shown.id is not None
+        return self._dialect().parse(shown.id)
+
+    def _advance(self, parsed: EventId | None) -> None:
+        """An id was seen on this connection: the successor is counted from it."""
+        if parsed is not None and (self._last is None or parsed.seq > self._last.seq):
+            self._last = parsed
+
+    def _order_is_loose(self) -> bool:
+        """Whether a correct replay may bring the outstanding events in another order."""
+        dialect = self._dialect()
+        return dialect.live_first or dialect.cls is IdClass.TIMED

@@ -1,0 +1,158 @@
+"""The digest of a message: one 64-bit word by which two payloads are compared, and what the message is.
+
+Laws: equal messages have equal words in every process and release, however a server serialises them on
+replay (key order, white space, string escapes, explicit nulls, `1.0` for `1`). Different words prove
+different messages; equal words prove nothing beyond 2^-64. `UNKNOWN` is never compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+import xxhash
+
+from proxy.engine.jsonrpc import Message, message, parse, request_key
+
+__all__ = ["PRIMING", "UNKNOWN", "Message", "digest", "id_word", "oversized_answers", "read", "same"]
+
+UNKNOWN = 0  # too large, not JSON, or not readable here
+PRIMING = 1  # an id without a message; no message has this word
+
+# Part of the format of stored ledgers: a change makes every stored word another one.
+_SEED = 0x666F726B77617463
+_RESERVED = 2  # words below it are taken
+
+# How the canonical text shows an integral float: a number stands before one of `,]}` or ends the text.
+_SMALL_FLOAT = re.compile(rb"\.0(?:[,\]}]|\Z)")
+_LARGE_FLOAT = re.compile(rb"e\+1[6-9](?:[,\]}]|\Z)")
+_PLUS = 0x2B  # its exponent; looked for first, being ten times cheaper
+_INT_RANGE = (-(2.0**63), 2.0**64)  # what `parse` reads as an integer, if it is written as one
+
+
+def read(payload: bytes) -> Message | None:
+    """Return what a payload is, with its digest, parsed once; None if it is not JSON."""
+    try:
+        value = parse(payload)
+    except ValueError:
+        return None
+    found = message(value)
+    found.word = _word(value)
+    return found
+
+
+def digest(payload: bytes | None) -> int:
+    """Return the word of a payload, at least 2; `UNKNOWN` for None and for what is not JSON."""
+    if payload is None:
+        return UNKNOWN
+    try:
+        return _word(parse(payload))
+    except ValueError:
+        return UNKNOWN
+
+
+def same(a: int, b: int) -> bool | None:
+    """Whether two words stand for the same message; None where either is `UNKNOWN`."""
+    if a == UNKNOWN or b == UNKNOWN:
+        return None
+    return a == b
+
+
+def id_word(raw: bytes) -> int:
+    """Return the word of an event id, white space around it ignored. Any 64-bit word may come."""
+    return xxhash.xxh3_64_intdigest(raw.strip(b" \t"), _SEED)
+
+
+def _word(value: object) -> int:
+    """Return the word of a parsed message; `UNKNOWN` if it is nested too deeply to be walked."""
+    try:
+        text = orjson.dumps(value, None, orjson.OPT_SORT_KEYS)
+        if (
+            text.find(b":null") >= 0
+            or _SMALL_FLOAT.search(text) is not None
+            or (_PLUS in text and _LARGE_FLOAT.search(text) is not None)
+        ):
+            text = orjson.dumps(_plain(value), None, orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # A lone surrogate, an integer beyond 64 bits, more than 254 levels: what causes it is part of the
+        # message, so its equals come here too.
+        try:
+            text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
+        except RecursionError:
+            return UNKNOWN
+    word = xxhash.xxh3_64_intdigest(text, _SEED)
+    return word if word >= _RESERVED else word + _RESERVED
+
+
+def _plain(value: Any) -> Any:
+    """Return the value without null members, and with integral floats as the integers they equal."""
+    kind = type(value)
+    if kind is dict:
+        return {name: _plain(member) for name, member in value.items() if member is not None}
+    if kind is list:
+        return [_plain(member) for member in value]
+    if kind is float and value.is_integer() and _INT_RANGE[0] <= value < _INT_RANGE[1]:
+        return int(value)
+    return value
+
+
+_MEMBER = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:\s*')
+_NEXT = re.compile(r"\s*([,}])")
+_ID_AT_END = re.compile(
+    r',\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*)\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
+)
+_decode = json.JSONDecoder().raw_decode
+
+
+def oversized_answers(head: bytes, tail: bytes) -> tuple[str, ...] | None:
+    """Return the key of the request that a payload too large to keep answers, read from its two ends.
+
+    `()` if it is visibly a request or notification, None if its ends do not tell.
+    """
+    text = head.decode("utf-8", "replace")
+    found = _top_level(text)
+    if found is None:
+        return None
+    names, members = found
+    if "method" in names or "params" in names:
+        return ()
+    if "result" not in names and "error" not in names:
+        return None
+    if "id" in members:
+        key = request_key(members["id"])
+        return () if key is None else (key,)
+    at_end = _ID_AT_END.search(tail.decode("utf-8", "replace"))
+    if at_end is None:
+        return None
+    try:
+        key = request_key(json.loads(at_end[1]))
+    except ValueError:
+        return None
+    return None if key is None else (key,)
+
+
+def _top_level(text: str) -> tuple[list[str], dict[str, Any]] | None:
+    """Return the names of the object a cut text begins, and those members whose value it holds whole.
+
+    None if it does not begin an object. The last name may be one whose value was cut.
+    """
+    begins = re.match(r"\s*\{", text)
+    if begins is None:
+        return None
+    names: list[str] = []
+    members: dict[str, Any] = {}
+    at = begins.end()
+    while name := _MEMBER.match(text, at):
+        try:
+            names.append(json.loads(name[1]))
+            value, at = _decode(text, name.end())
+        except (ValueError, RecursionError):
+            break
+        follows = _NEXT.match(text, at)
+        if follows is None:
+            break  # the text may have been cut inside a number
+        members[names[-1]] = value
+        at = follows.end()
+    return names, members

@@ -1,0 +1,368 @@
+"""One request and its answer: which session they belong to, and what the answer's head makes of it.
+
+State is made only by 2xx answers: a rejected request leaves nothing behind. The session is that of
+the *request's* `Mcp-Session-Id`, since several SDKs send it back on `initialize` only; an answered
+`initialize` opens the session that its answer names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.engine.commands import PASS, Command, Report
+from proxy.engine.continuity import Resume, refusal
+from proxy.engine.digest import id_word
+from proxy.engine.findings import (
+    AttachmentKind,
+    Certainty,
+    CloseCause,
+    Ending,
+    Finding,
+    Judged,
+    Judgement,
+    Raised,
+    Reason,
+    Reportable,
+    ResumeAttempted,
+    Verdict,
+)
+from proxy.engine.jsonrpc import RequestBody, requests, session_error_in_body
+from proxy.engine.ledger import Baseline, Loop, Pending, Session, Stream, Upstream
+from proxy.engine.relay import Circumstances, Relay
+from proxy.engine.sessions import Ledger
+
+LOOP_RESUMES = 20
+"""Resumes of one cursor without progress, within `LOOP_WINDOW_S`, that are a loop."""
+LOOP_TAKEOVERS = 5
+"""Connections that took a stream from one still open, within `LOOP_WINDOW_S`, that are a loop."""
+LOOP_WINDOW_S = 10.0
+_MAX_LOOPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the engine needs of a request's head. `session` and `cursor` are None if absent or empty."""
+
+    method: str
+    session: bytes | None = None
+    cursor: bytes | None = None
+    protocol: str | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether this is a GET with a cursor in a session: the only thing that is judged."""
+        return self.method == "GET" and self.session is not None and self.cursor is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the engine needs of a response's head."""
+
+    status: int
+    is_stream: bool
+    """Its content type is `text/event-stream`."""
+    encoded: bool = False
+    """A content coding other than identity."""
+    session: bytes | None = None
+    replica: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is a 2xx."""
+        return 200 <= self.status < 300
+
+
+class Exchange:
+    """One request from its head to the end of its answer.
+
+    Inputs in order: `began`, `uploaded` (any time, at most once), then `responded`, `receive` and
+    `wake` while it streams, `answered` for a body that is no stream, `ended`. Each returns commands.
+    """
+
+    __slots__ = ("_body", "_deadline_s", "_in_session", "_ledger", "_out", "_replied", "_request", "_stream",
+                 "_upstream", "relay", "session")  # fmt: skip
+
+    def __init__(self, ledger: Ledger, upstream: Upstream, request: Request, now: float, *, deadline_s: float) -> None:
+        """`deadline_s` is the upstream's `replay_deadline`."""
+        self._ledger = ledger
+        self._upstream = upstream
+        self._request = request
+        self._deadline_s = deadline_s
+        self._body: RequestBody | None = None
+        self._stream: Stream | None = None
+        self._replied = False
+        self._out: list[Command] = []
+        self.relay: Relay | None = None
+        self.session: Session | None = None
+        if request.session is not None:
+            self.session = ledger.find(upstream, request.session, now)
+
+    # ---- the request
+
+    def began(self, now: float) -> Sequence[Command]:
+        """The request's head is known and about to be sent upstream."""
+        request, session = self._request, self.session
+        if session is not None and session.ended and request.method not in ("DELETE", "OPTIONS", "HEAD"):
+            self._report(Raised(Finding.STALE_SESSION_USE, session.name))
+        if request.resumes:
+            assert request.cursor is not None
+            assert request.session is not None
+            name = request.session.decode("utf-8", "backslashreplace")
+            self._report(ResumeAttempted(name, request.cursor))
+            if not representable(request.cursor):
+                self._report(Raised(Finding.CURSOR_UNREPRESENTABLE, name))
+            if session is not None:
+                self._watch_for_loop(session, request.cursor, now)
+        return self._take()
+
+    def uploaded(self, body: bytes, now: float) -> Sequence[Command]:
+        """The whole request body, if it was small enough to be inspected."""
+        if self._request.method != "POST" or not body:
+            return PASS
+        self._body = requests(body)
+        if self.session is not None:
+            self._expect(self.session)
+        return self._take()
+
+    def _expect(self, session: Session) -> None:
+        """The requests of the body are in flight in `session`; its cancellations end theirs."""
+        body = self._body
+        if body is None or session.ended:
+            return
+        for key in body.cancelled:
+            session.settle(key)
+        if self._replied and self._stream is None:
+            return  # answered before the upload was read: nothing is in flight any more
+        for key, request_id in zip(body.request_keys, body.request_ids, strict=True):
+            session.expect(key, Pending(request_id, self._stream))
+        if self._stream is not None:
+            self._stream.owed = body.request_keys
+
+    # ---- the head of the answer
+
+    def responded(self, answer: Answer, now: float) -> Sequence[Command]:
+        """The head of the answer has come; `relay` is set if its body is an event stream."""
+        request = self._request
+        self._replied = True
+        if request.method == "DELETE":
+            self._deleted(answer)
+        elif answer.succeeded:
+            self._adopt(answer, now)
+            if answer.is_stream and request.method in ("GET", "POST"):
+                self._begin_stream(answer, now)
+                return self._take()
+        elif self.session is not None and answer.status == 404:
+            self.session.missed = True
+        if request.resumes and (judgement := refusal(answer.status, answer.is_stream)) is not None:
+            self._judge_without_stream(judgement, now, answer.replica)
+        self._requests_are_over()
+        return self._take()
+
+    def _adopt(self, answer: Answer, now: float) -> None:
+        """A 2xx shows that the session exists."""
+        request, body = self._request, self._body
+        initialized = body is not None and body.is_initialize
+        key = answer.session if initialized else request.session
+        if key is None:
+            return
+        protocol = body.protocol_version if body is not None and initialized else request.protocol
+        self.session, reports = self._ledger.open(
+            self._upstream, key, now, initialized=initialized, protocol=protocol
+        )
+        for item in reports:
+            self._report(item)
+        if self.session.missed:
+            self.session.missed = False
+            self._report(Raised(Finding.SESSION_FLAPPING, self.session.name))
+
+    def _deleted(self, answer: Answer) -> None:
+        if self.session is not None and answer.succeeded:
+            for item in self._ledger.end(self.session):
+                self._report(item)
+
+    def _requests_are_over(self) -> None:
+        """No stream will answer: a JSON answer or a refusal is the end of what was asked."""
+        if self.session is not None and self._body is not None:
+            for key in self._body.request_keys:
+                self.session.settle(key)
+
+    def _judge_without_stream(self, judgement: Judgement, now: float, replica: str | None) -> None:
+        """A resume that got no event stream: refused out loud, or not answered at all."""
+        request, session = self._request, self.session
+        assert request.session is not None
+        assert request.cursor is not None
+        found = None if session is None else session.locate(id_word(request.cursor))
+        baseline = found if isinstance(found, Baseline) else None
+        stream = None if baseline is None else baseline.stream
+        self._report(
+            Judged(
+                session=request.session.decode("utf-8", "backslashreplace"),
+                stream="" if stream is None else stream.label,
+                judgement=judgement,
+                cursor=request.cursor,
+                high=None if stream is None else stream.high,
+                first_id=None,
+                outstanding=0 if baseline is None else len(baseline.outstanding()),
+                epoch=0 if session is None else session.epoch,
+                in_flight=0 if session is None else len(session.in_flight),
+                away_s=_away(stream, now),
+                took_s=0.0,
+                replica=replica,
+                previous_replica=None if stream is None else stream.replica,
+            )
+        )
+
+    # ---- an event stream
+
+    def _begin_stream(self, answer: Answer, now: float) -> None:
+        request, session = self._request, self.session
+        resume: Resume | None = None
+        seen: Circumstances | None = None
+        if session is None:
+            kind = AttachmentKind.POST if request.method == "POST" else AttachmentKind.GET
+            stream = Stream(0, kind, 0)
+        elif request.resumes:
+            kind = AttachmentKind.RESUME
+            stream, resume, seen = self._resume(session, answer, now)
+        elif request.method == "POST":
+            kind = AttachmentKind.POST
+            stream = session.open_stream(kind)
+        else:
+            kind = AttachmentKind.GET
+            stream = self._standalone(session, now)
+        if request.method == "POST":
+            self._owe(stream)
+        stream.replica = answer.replica
+        self.relay = Relay(
+            self._ledger, kind, session, stream, now=now, readable=not answer.encoded,
+            resume=resume, circumstances=seen, deadline_s=self._deadline_s,
+        )  # fmt: skip
+        self._out += self.relay.opened(now)
+
+    def _owe(self, stream: Stream) -> None:
+        """The stream owes the responses to the requests that opened it."""
+        self._stream = stream
+        if self._body is None:
+            return
+        if self.session is None:
+            stream.owed = self._body.request_keys
+        else:
+            self._expect(self.session)
+
+    def _standalone(self, session: Session, now: float) -> Stream:
+        """A plain GET continues the standalone stream, unless that is open: then it begins its own."""
+        stream = session.standalone
+        if stream is None or stream.attachments:
+            stream = session.standalone = session.open_stream(AttachmentKind.GET)
+        elif stream.shown:
+            self._report(Raised(Finding.RECONNECT_WITHOUT_CURSOR, session.name, stream.label))
+        return stream
+
+    def _resume(self, session: Session, answer: Answer, now: float) -> tuple[Stream, Resume, Circumstances]:
+        cursor = self._request.cursor
+        assert cursor is not None
+        found = session.locate(id_word(cursor))
+        if isinstance(found, Baseline):
+            stream = found.stream
+            if stream.attachments:
+                self._taken_over(session, stream, now)
+        else:
+            stream = session.open_stream(AttachmentKind.GET)
+            if found is None and session.complete:
+                self._report(Raised(Finding.CURSOR_NOT_VALIDATED, session.name))
+        resume = Resume(session, cursor, found, attached=stream.attachments > 0)
+        seen = Circumstances(cursor, stream.high, _away(stream, now), answer.replica, stream.replica)
+        return stream, resume, seen
+
+    # ---- the rest of the answer
+
+    def receive(self, chunk: bytes, now: float) -> Sequence[Command]:
+        """Bytes of an event stream; only while `relay` is set."""
+        assert self.relay is not None
+        return self.relay.receive(chunk, now)
+
+    def wake(self, now: float) -> Sequence[Command]:
+        """The time asked for by `WakeAfter` has come."""
+        return PASS if self.relay is None else self.relay.wake(now)
+
+    def answered(self, body: bytes) -> Sequence[Command]:
+        """The whole body of a JSON answer, if it was small enough to be inspected."""
+        if b'"error"' in body and session_error_in_body(body):
+            name = "" if self.session is None else self.session.name
+            return [Report(Raised(Finding.ERROR_IN_SUCCESS, name))]
+        return PASS
+
+    def ended(self, how: Ending, now: float, cause: CloseCause | None = None) -> Sequence[Command]:
+        """The exchange is over; `cause` is given where the shell knows better than `how` says."""
+        if self.relay is not None:
+            return self.relay.ended(how, now, cause)
+        if not self._replied:
+            self._replied = True
+            self._requests_are_over()
+            if self._request.resumes:
+                reason = Reason.CLIENT_LEFT if how is Ending.CLIENT_LEFT else Reason.UPSTREAM_FAILED
+                judgement = Judgement(Verdict.INCONCLUSIVE, reason, Certainty.SUSPECTED)
+                self._judge_without_stream(judgement, now, None)
+        return self._take()
+
+    def abandon(self) -> None:
+        """The engine failed on this exchange: let go of it, and claim nothing more about its session."""
+        if self.session is not None:
+            self.session.complete = False
+        if self.relay is not None:
+            self.relay.abandon()
+
+    # ---- loops
+
+    def _watch_for_loop(self, session: Session, cursor: bytes, now: float) -> None:
+        """Count resumes of one cursor that bring nothing; those the server spaced by `retry:` are its wish."""
+        word = id_word(cursor)
+        loop = session.loops.get(word)
+        if loop is None or loop.shown != session.shown or now - loop.since > LOOP_WINDOW_S:
+            session.loops.pop(word, None)
+            if len(session.loops) >= _MAX_LOOPS:
+                del session.loops[next(iter(session.loops))]
+            session.loops[word] = Loop(since=now, count=1, shown=session.shown, last=now)
+            return
+        found = session.locate(word)
+        retry_s = found.stream.retry_ms / 1000 if isinstance(found, Baseline) else 0.0
+        if not 0 < retry_s <= now - loop.last:
+            loop.count += 1
+        loop.last = now
+        if loop.count >= LOOP_RESUMES:
+            del session.loops[word]
+            self._report(Raised(Finding.RECONNECT_LOOP, session.name, "", "one cursor"))
+
+    def _taken_over(self, session: Session, stream: Stream, now: float) -> None:
+        stream.takeovers = (*stream.takeovers[1 - LOOP_TAKEOVERS :], now)
+        if len(stream.takeovers) == LOOP_TAKEOVERS and now - stream.takeovers[0] <= LOOP_WINDOW_S:
+            stream.takeovers = ()
+            self._report(Raised(Finding.RECONNECT_LOOP, session.name, stream.label, "takeovers"))
+
+    # ---- small steps
+
+    def _report(self, item: Reportable) -> None:
+        self._out.append(Report(item))
+
+    def _take(self) -> Sequence[Command]:
+        if not self._out:
+            return PASS
+        out, self._out = self._out, []
+        return out
+
+
+def representable(cursor: bytes) -> bool:
+    """Whether an HTTP field carries these bytes whole: no controls, and valid UTF-8 for clients that decode."""
+    try:
+        text = cursor.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return text.isprintable()
+
+
+def _away(stream: Stream | None, now: float) -> float | None:
+    """Seconds since the stream's last connection ended; None if one is open or none was."""
+    if stream is None or stream.attachments or stream.detached_at is None:
+        return None
+    return now - stream.detached_at

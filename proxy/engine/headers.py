@@ -1,0 +1,169 @@
+"""What of a head a proxy may forward, and what the engine needs to know of it, in one pass.
+
+Fields keep their order, duplicates and spelling. Left out are the hop-by-hop fields (RFC 9110,
+7.6.1) and what `Connection` names; changed are only `Accept-Encoding` where an event stream is
+accepted, the `X-Forwarded-*` fields, `Host` if configured so, and the framing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Fields = list[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_NOT_HOP_BY_HOP = frozenset({b"mcp-session-id", b"last-event-id", b"content-length", b"host"})
+"""What a `Connection` field cannot take away: the session, and the framing, rest on them."""
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """A request's fields as they go upstream, and what they say.
+
+    `session` and `cursor` are None if absent or empty; several session fields are one joined value,
+    which names another session: nothing is merged or guessed.
+    """
+
+    fields: Fields
+    session: bytes | None = None
+    cursor: bytes | None = None
+    protocol: str | None = None
+    host: bytes | None = None
+    content_length: int | None = None
+    chunked: bool = False
+    accepts_stream: bool = False
+
+
+@dataclass(slots=True)
+class ResponseFields:
+    """A response's fields as they go to the client, without transfer coding, and what they say."""
+
+    fields: Fields
+    session: bytes | None = None
+    is_stream: bool = False
+    is_json: bool = False
+    encoded: bool = False
+    replica: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How one upstream wants its requests: a `Host` in place of the client's, `X-Forwarded-*` or not."""
+
+    host: bytes | None = None
+    """The value of a rewritten `Host`; None preserves the client's."""
+    append: bool = True
+    scheme: bytes = b"http"
+    """How the client reached this proxy."""
+
+
+def request_head(raw: Fields, peer: bytes | None, forwarding: Forwarding) -> RequestHead:
+    """The fields to send upstream for `raw`, sent by a client at address `peer` (None: unknown)."""
+    head = RequestHead(_end_to_end(raw))
+    for name, value in raw:
+        match name.lower():
+            case b"mcp-session-id":
+                head.session = value if head.session is None else head.session + b", " + value
+            case b"last-event-id":
+                head.cursor = value or None
+            case b"mcp-protocol-version":
+                head.protocol = value.decode("latin-1")
+            case b"host":
+                head.host = value
+            case b"content-length":
+                head.content_length = int(value) if value.isdigit() else None
+            case b"transfer-encoding":
+                head.chunked = b"chunked" in value.lower()
+            case b"accept":
+                head.accepts_stream = head.accepts_stream or b"text/event-stream" in value.lower()
+            case _:
+                pass
+    head.session = head.session or None
+    if head.accepts_stream:
+        _replace(head.fields, b"accept-encoding", b"Accept-Encoding", b"identity")
+    if forwarding.host is not None:
+        _replace(head.fields, b"host", b"Host", forwarding.host)
+    if forwarding.append:
+        _forwarded(head.fields, peer, head.host, forwarding.scheme)
+    if head.chunked:
+        head.fields.append((b"Transfer-Encoding", b"chunked"))
+    return head
+
+
+def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields:
+    """The fields to send to the client for `raw`; `replica_header` is in lower case, None for none."""
+    head = ResponseFields([])
+    buffering = False
+    for field in _end_to_end(raw):
+        name, value = field
+        key = name.lower()
+        if key == b"content-type":
+            kind = value.partition(b";")[0].strip().lower()
+            head.is_stream = kind == b"text/event-stream"
+            head.is_json = kind == b"application/json"
+        elif key == b"content-encoding":
+            head.encoded = value.strip().lower() not in (b"", b"identity")
+        elif key == b"mcp-session-id":
+            head.session = value or None
+        elif key == b"x-accel-buffering":
+            buffering = True
+        if key == replica_header:
+            head.replica = value.decode("utf-8", "backslashreplace")[:128]
+        head.fields.append(field)
+    if head.is_stream and not buffering:
+        head.fields.append((b"X-Accel-Buffering", b"no"))
+    return head
+
+
+def _end_to_end(raw: Fields) -> Fields:
+    """The fields without the hop-by-hop ones and those that `Connection` names."""
+    dropped = _HOP_BY_HOP
+    for name, value in raw:
+        if len(name) == 10 and name.lower() == b"connection":
+            named = {option.strip().lower() for option in value.split(b",")}
+            dropped = dropped | (named - _NOT_HOP_BY_HOP)
+    return [field for field in raw if field[0].lower() not in dropped]
+
+
+def _replace(fields: Fields, key: bytes, name: bytes, value: bytes) -> None:
+    """Give the field `key` one value, in the place of its first line; at the end if there is none."""
+    at = [i for i, field in enumerate(fields) if field[0].lower() == key]
+    if not at:
+        fields.append((name, value))
+        return
+    fields[at[0]] = (fields[at[0]][0], value)
+    for i in reversed(at[1:]):
+        del fields[i]
+
+
+def _forwarded(fields: Fields, peer: bytes | None, host: bytes | None, scheme: bytes) -> None:
+    """Append the client to `X-Forwarded-For`; set `-Proto` and `-Host` where nobody has."""
+    last = -1
+    proto = named_host = False
+    for i, (name, _) in enumerate(fields):
+        key = name.lower()
+        if key == b"x-forwarded-for":
+            last = i
+        elif key == b"x-forwarded-proto":
+            proto = True
+        elif key == b"x-forwarded-host":
+            named_host = True
+    if peer is not None:
+        if last >= 0:
+            fields[last] = (fields[last][0], fields[last][1] + b", " + peer)
+        else:
+            fields.append((b"X-Forwarded-For", peer))
+    if not proto:
+        fields.append((b"X-Forwarded-Proto", scheme))
+    if host is not None and not named_host:
+        fields.append((b"X-Forwarded-Host", host))

@@ -1,0 +1,579 @@
+"""What each session has shown: per stream the relayed ids in order, with a digest of each payload.
+
+Invariants: no payload and no id text is kept but the newest of a stream; a stream's log is two
+packed arrays of 64-bit words (id, digest) in a bounded window; every container here has a bound
+from the configuration, and what is dropped is the least recently used. An id shown only by a
+priming frame has its place in the log but no owner. (Seed 000: one event log per session; spec
+2025-11-25, transports: ids are unique per session and name a place in one stream.)
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proxy.engine.digest import PRIMING, same
+from proxy.engine.findings import AttachmentKind, Reason
+from proxy.engine.ids import Dialect, EventId, Evidence
+
+_STREAM_BYTES = 900
+_SESSION_BYTES = 2600
+_FORMER_LOGS = 2
+"""Logs of earlier epochs kept per stream, so that a late resume of one can still be named."""
+_MAX_IN_FLIGHT = 1024
+"""Requests remembered per session; MCP clients keep a handful."""
+_MAX_HIGH = 256
+"""Bytes kept of a stream's newest id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits of the configuration that concern the ledger."""
+
+    sessions_per_upstream: int = 20_000
+    streams_per_session: int = 64
+    ids_per_stream: int = 1024
+    ledger_bytes: int = 256 << 20
+    session_idle_s: float = 7200.0
+
+
+class Log:
+    """The ids of one stream in one epoch, oldest first, in a window of `limit`.
+
+    A *place* counts from the first id ever appended, so it stays true when the window moves.
+    """
+
+    __slots__ = ("epoch", "ids", "run", "start", "total", "words")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.ids = array("Q")
+        self.words = array("Q")
+        self.start = 0
+        """Where the oldest entry stands once the window is full and the arrays are rings."""
+        self.total = 0
+        """Entries appended ever: the place of the next one."""
+        self.run = 0
+        """Consecutive +1 steps of bare integers up to the newest id."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def append(self, id_word: int, word: int, limit: int) -> bool:
+        """Add an entry; returns whether the log grew (False: the oldest entry was overwritten)."""
+        ids = self.ids
+        self.total += 1
+        if len(ids) < limit:
+            ids.append(id_word)
+            self.words.append(word)
+            return True
+        start = self.start
+        ids[start] = id_word
+        self.words[start] = word
+        self.start = (start + 1) % limit
+        return False
+
+    def places(self, id_word: int) -> list[int]:
+        """Where this id stands, oldest first; empty if it does not."""
+        ids = self.ids
+        found: list[int] = []
+        at = -1
+        oldest = self.total - len(ids)
+        for _ in range(ids.count(id_word)):
+            at = ids.index(id_word, at + 1)
+            found.append(oldest + (at - self.start) % len(ids))
+        return sorted(found)
+
+    def word(self, place: int) -> int:
+        """The digest word at `place`, which must still be in the window."""
+        size = len(self.words)
+        return self.words[(self.start + place - self.total + size) % size]
+
+    def after(self, place: int) -> list[tuple[int, int]]:
+        """The (id, digest) words after `place`, in order, as far as the window still holds them."""
+        size, start = len(self.ids), self.start
+        first = max(0, place + 1 - self.total + size)
+        if not start:
+            return list(zip(self.ids[first:], self.words[first:], strict=True))
+        order = [*range(start, size), *range(start)][first:]
+        return [(self.ids[i], self.words[i]) for i in order]
+
+    def payload_count(self, word: int) -> int:
+        """Under how many entries this payload stands."""
+        return self.words.count(word)
+
+
+class Known(Enum):
+    """How an id stands in a log."""
+
+    NO = "no"
+    PRIMED = "primed"
+    """Only by priming frames."""
+    SAME = "same"
+    DIFFERENT = "different"
+    UNSURE = "unsure"
+    """As a message whose payload cannot be compared with this one."""
+    AMBIGUOUS = "ambiguous"
+    """Several times, with different payloads."""
+
+
+def known(log: Log, id_word: int, word: int) -> tuple[Known, int]:
+    """How `id_word` with payload `word` stands in `log`, and its (last fitting) place, else -1."""
+    places = log.places(id_word)
+    if not places:
+        return Known.NO, -1
+    stored = [(log.word(place), place) for place in places]
+    messages = [(other, place) for other, place in stored if other != PRIMING]
+    if not messages:
+        return Known.PRIMED, places[-1]
+    answers = {place: same(other, word) for other, place in messages}
+    equal = [place for place, answer in answers.items() if answer]
+    if equal:
+        return Known.SAME, equal[-1]
+    if len({other for other, _ in messages}) > 1:
+        return Known.AMBIGUOUS, messages[-1][1]
+    return (Known.UNSURE if None in answers.values() else Known.DIFFERENT), messages[-1][1]
+
+
+class Stream:
+    """One logical SSE stream of a session: a POST's response, or a standalone GET."""
+
+    __slots__ = ("attachments", "detached_at", "former", "high", "kind", "last", "log", "owed", "replica",
+                 "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
+
+    def __init__(self, serial: int, kind: AttachmentKind, epoch: int) -> None:
+        self.serial = serial
+        self.kind = kind
+        self.log = Log(epoch)
+        self.former: list[Log] = []
+        """Logs of earlier epochs, newest last."""
+        self.high: bytes | None = None
+        """The newest id relayed (H)."""
+        self.last: EventId | None = None
+        """`high` taken apart."""
+        self.shown = 0
+        """Ids recorded ever."""
+        self.unnumbered = False
+        """The stream has shown messages without ids."""
+        self.owed: tuple[str, ...] = ()
+        """Keys of the requests whose responses this stream owes."""
+        self.attachments = 0
+        self.detached_at: float | None = None
+        self.retry_ms = 0
+        self.takeovers: tuple[float, ...] = ()
+        """When connections took the stream from one still open; the newest five."""
+        self.replica: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The stream's name in logs: its kind and its number in the session."""
+        return f"{self.kind.value}-{self.serial}"
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request in flight: its exact JSON-RPC id, and the stream that owes the answer, if it has one."""
+
+    id: int | str | float
+    stream: Stream | None = None
+
+
+@dataclass(slots=True)
+class Loop:
+    """Resumes of one cursor without progress, for the finding `reconnect_loop`."""
+
+    since: float
+    count: int
+    shown: int
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Where a cursor stands: `place` in `log` of `stream`."""
+
+    stream: Stream
+    log: Log
+    place: int
+
+    def outstanding(self) -> list[tuple[int, int]]:
+        """The message entries after the cursor: the known part of the gap `(L, H]`."""
+        return [entry for entry in self.log.after(self.place) if entry[1] != PRIMING]
+
+
+class Ambiguous(Enum):
+    """Why a cursor has no single place."""
+
+    AMBIGUOUS = "ambiguous"
+
+
+class Session:
+    """One `Mcp-Session-Id` on one upstream: its streams, epoch and requests in flight."""
+
+    __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "followed", "grew", "in_flight",
+                 "key", "loops", "missed", "name", "newest", "number", "serial", "shown", "standalone", "streams",
+                 "touched", "upstream", "used_at")  # fmt: skip
+
+    def __init__(self, upstream: Upstream, key: bytes, number: int, now: float, *, followed: bool) -> None:
+        self.upstream = upstream
+        self.bounds = upstream.bounds
+        self.key = key
+        self.name = key.decode("utf-8", "backslashreplace")
+        self.number = number
+        self.epoch = 1
+        self.evidence = Evidence(upstream.forced)
+        self.streams: dict[int, Stream] = {}
+        self.standalone: Stream | None = None
+        self.serial = 0
+        self.in_flight: dict[str, Pending] = {}
+        self.ended = False
+        """Ended by a 2xx to its DELETE, and not initialized again since."""
+        self.followed = followed
+        """Its `initialize` was seen here."""
+        self.complete = followed
+        """Every id it showed was recorded and is still held: only then is a strange cursor strange."""
+        self.missed = False
+        """The last answer to it was a 404."""
+        self.newest: EventId | None = None
+        """The newest id of all its streams, while `grew`."""
+        self.grew = True
+        """Ids have grown over all streams so far: they share one counter."""
+        self.shown = 0
+        self.touched = 0
+        self.loops: dict[int, Loop] = {}
+        self.bytes = _SESSION_BYTES
+        self.used_at = now
+
+    # ---- streams
+
+    def open_stream(self, kind: AttachmentKind) -> Stream:
+        """Begin a new stream; the least recently opened idle one makes room beyond the limit."""
+        streams = self.streams
+        if len(streams) >= self.bounds.streams_per_session:
+            idle = (s for s in streams.values() if not s.attachments)
+            self._forget(next(idle, next(iter(streams.values()))))
+        self.serial += 1
+        stream = streams[self.serial] = Stream(self.serial, kind, self.epoch)
+        self._grow(_STREAM_BYTES)
+        return stream
+
+    def _forget(self, stream: Stream) -> None:
+        del self.streams[stream.serial]
+        if self.standalone is stream:
+            self.standalone = None
+        for key in stream.owed:
+            self.settle(key)
+        self.complete = False
+        logs = [stream.log, *stream.former]
+        self._grow(-_STREAM_BYTES - 16 * sum(len(log) for log in logs))
+
+    def _grow(self, n: int) -> None:
+        self.bytes += n
+        self.upstream.bytes += n
+
+    def release(self) -> None:
+        """Give back what the session counts for in its upstream's sum; for its eviction."""
+        self.upstream.bytes -= self.bytes
+        self.bytes = 0
+
+    # ---- places
+
+    def locate(self, id_word: int) -> Baseline | Ambiguous | None:
+        """Where a cursor stands: in the newest epoch that knows it; None if no stream does."""
+        for age in range(_FORMER_LOGS + 1):
+            logs = [(s, _aged(s, self.epoch, age)) for s in self.streams.values()]
+            found = _place([(s, log) for s, log in logs if log is not None], id_word)
+            if found is not None:
+                return found
+        return None
+
+    def elsewhere(self, id_word: int, word: int, beside: Stream) -> tuple[Reason, Known] | None:
+        """Where else than on `beside` this message was shown: on one other stream, or in another session.
+
+        Bare integers tell of streams only while they grew over the whole session: servers that count
+        per stream repeat both numbers and constant notifications.
+        """
+        dialect = self.evidence.dialect
+        if dialect is None or dialect.name != "integer" or self.grew:
+            owners = self.owners(id_word, word, beside)
+            if len(owners) == 1 and owners[0][1] in (Known.SAME, Known.UNSURE):
+                return Reason.OTHER_STREAM, owners[0][1]
+        foreign = self.upstream.foreign(self, id_word, word)
+        return (Reason.OTHER_SESSION, foreign) if foreign in (Known.SAME, Known.UNSURE) else None
+
+    def owners(self, id_word: int, word: int, beside: Stream | None) -> list[tuple[Stream, Known]]:
+        """The streams, other than `beside`, whose newest log shows this id as a message."""
+        found: list[tuple[Stream, Known]] = []
+        for stream in self.streams.values():
+            if stream is beside or stream.log.epoch != self.epoch or id_word not in stream.log.ids:
+                continue
+            how, _ = known(stream.log, id_word, word)
+            if how not in (Known.NO, Known.PRIMED):
+                found.append((stream, how))
+        return found
+
+    def next_epoch(self) -> None:
+        """The session's logs are new ones from here on: what was shown so far is another epoch."""
+        self.epoch += 1
+        self.newest = None
+        self.grew = True
+
+    def current_log(self, stream: Stream) -> Log:
+        """The stream's log of the session's epoch, begun if it has none yet."""
+        log = stream.log
+        if log.epoch != self.epoch:
+            stream.former.append(log)
+            if len(stream.former) > _FORMER_LOGS:
+                self._grow(-16 * len(stream.former.pop(0)))
+                self.complete = False
+            log = stream.log = Log(self.epoch)
+            stream.last = None
+        return log
+
+    # ---- recording
+
+    def read(self, raw: bytes) -> EventId | None:
+        """An id taken apart in the session's dialect; None if opaque. May revise the dialect."""
+        evidence = self.evidence
+        dialect = evidence.dialect
+        parsed = evidence.read(raw)
+        if evidence.dialect is not dialect and dialect is not None:
+            for stream in self.streams.values():
+                stream.last = None if stream.high is None else evidence.peek(stream.high)
+            self.newest = None
+        return parsed
+
+    def append(
+        self,
+        stream: Stream,
+        raw: bytes,
+        id_word: int,
+        word: int,
+        parsed: EventId | None,
+        previous: EventId | None,
+    ) -> None:
+        """Record a new id of `stream`, taken apart as `parsed`.
+
+        `previous` came before it on the same connection; None if nothing did.
+        """
+        log = self.current_log(stream)
+        if parsed is not None:
+            if previous is not None or parsed.session is not None:
+                self.evidence.observe(previous, parsed, self.key)
+            newest = self.newest
+            if newest is None or parsed.seq > newest.seq:
+                self.newest = parsed
+            else:
+                self.grew = False
+            last = stream.last
+            log.run = log.run + 1 if last is not None and parsed.seq[0] == last.seq[0] + 1 else 0
+        self._place(log, id_word, word)
+        stream.high = raw if len(raw) <= _MAX_HIGH else raw[:_MAX_HIGH]
+        stream.last = parsed
+        stream.shown += 1
+        self.shown += 1
+        if word != PRIMING:
+            self.upstream.claim(self, id_word, parsed)
+
+    def place_aside(self, stream: Stream, id_word: int) -> None:
+        """Give a priming id its place without moving the stream's newest id back to it."""
+        self._place(self.current_log(stream), id_word, PRIMING)
+        self.shown += 1
+
+    def _place(self, log: Log, id_word: int, word: int) -> None:
+        if log.append(id_word, word, self.bounds.ids_per_stream):
+            self.bytes += 16
+            self.upstream.bytes += 16
+        else:
+            self.complete = False
+
+    # ---- requests in flight
+
+    def expect(self, key: str, pending: Pending) -> None:
+        """A request was sent in this session."""
+        if key in self.in_flight or len(self.in_flight) >= _MAX_IN_FLIGHT:
+            self.settle(key if key in self.in_flight else next(iter(self.in_flight)))
+        self.in_flight[key] = pending
+        self.upstream.requests_in_flight += 1
+
+    def abandon_requests(self) -> None:
+        """The session is over or begun anew: nothing is in flight any more."""
+        for pending in self.in_flight.values():
+            if pending.stream is not None:
+                pending.stream.owed = ()
+        self.upstream.requests_in_flight -= len(self.in_flight)
+        self.in_flight.clear()
+
+    def settle(self, key: str) -> bool:
+        """A request is over; returns whether it was in flight."""
+        pending = self.in_flight.pop(key, None)
+        if pending is None:
+            return False
+        self.upstream.requests_in_flight -= 1
+        if pending.stream is not None:
+            pending.stream.owed = tuple(k for k in pending.stream.owed if k != key)
+        return True
+
+
+def _aged(stream: Stream, epoch: int, age: int) -> Log | None:
+    """The stream's log of the session's epoch (age 0), or the `age`-th of earlier epochs."""
+    logs = [*stream.former, stream.log]
+    if stream.log.epoch != epoch:
+        age -= 1
+    return logs[-1 - age] if 0 <= age < len(logs) else None
+
+
+def _place(logs: list[tuple[Stream, Log]], id_word: int) -> Baseline | Ambiguous | None:
+    """The one place of an id in these logs: its message's, else its priming frame's."""
+    holders = [(stream, log, log.places(id_word)) for stream, log in logs if id_word in log.ids]
+    if not holders:
+        return None
+    owners = []
+    for stream, log, places in holders:
+        messages = [place for place in places if log.word(place) != PRIMING]
+        if messages:
+            owners.append((stream, log, messages))
+    if len(owners) > 1 or (not owners and len(holders) > 1):
+        return Ambiguous.AMBIGUOUS
+    if not owners:
+        stream, log, places = holders[0]
+        return Baseline(stream, log, places[-1])
+    stream, log, messages = owners[0]
+    if len({log.word(place) for place in messages}) > 1:
+        return Ambiguous.AMBIGUOUS
+    return Baseline(stream, log, messages[-1])
+
+
+class Owners:
+    """Which session last showed an id, for ids that are unique across an upstream.
+
+    A bounded open-addressing table of 64-bit words (40 bits of the id's hash, 24 of the session's
+    number), in two generations: when the young one is half full it becomes the old one. Its
+    answers are hints; whoever uses one looks into that session's log.
+    """
+
+    __slots__ = ("_count", "_limit", "_mask", "_old", "_old_mask", "_young")
+
+    _FIRST = 1 << 10
+    _PROBES = 4
+    NUMBERS = 1 << 24
+
+    def __init__(self, limit: int = 1 << 20) -> None:
+        self._limit = limit
+        self._mask = self._FIRST - 1
+        self._young = array("Q", bytes(8 * self._FIRST))
+        self._old = array("Q", bytes(8))
+        self._old_mask = 0
+        self._count = 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        return 8 * (len(self._young) + len(self._old))
+
+    def claim(self, id_word: int, number: int) -> int:
+        """Record that session `number` showed the id; returns who showed it last, or -1."""
+        table, mask = self._young, self._mask
+        tag = id_word >> 24
+        slot = id_word & mask
+        for _ in range(self._PROBES):
+            held = table[slot]
+            if not held:
+                table[slot] = tag << 24 | number
+                self._count += 1
+                if self._count > mask >> 1:
+                    self._turn()
+                return self._find(self._old, self._old_mask, id_word)
+            if held >> 24 == tag:
+                table[slot] = tag << 24 | number
+                return held & (self.NUMBERS - 1)
+            slot = (slot + 1) & mask
+        table[id_word & mask] = tag << 24 | number
+        return self._find(self._old, self._old_mask, id_word)
+
+    def who(self, id_word: int) -> int:
+        """The session that last showed the id, or -1."""
+        number = self._find(self._young, self._mask, id_word)
+        return number if number >= 0 else self._find(self._old, self._old_mask, id_word)
+
+    def _find(self, table: array[int], mask: int, id_word: int) -> int:
+        tag = id_word >> 24
+        slot = id_word & mask
+        for _ in range(self._PROBES):
+            held = table[slot]
+            if not held:
+                return -1
+            if held >> 24 == tag:
+                return held & (self.NUMBERS - 1)
+            slot = (slot + 1) & mask
+        return -1
+
+    def _turn(self) -> None:
+        size = min(2 * len(self._young), self._limit)
+        self._old, self._old_mask = self._young, self._mask
+        self._young, self._mask = array("Q", bytes(8 * size)), size - 1
+        self._count = 0
+
+
+@dataclass(slots=True)
+class Upstream:
+    """What spans the sessions of one upstream: the sessions, the owners of unique ids, the sums."""
+
+    name: str
+    bounds: Bounds = field(default_factory=Bounds)
+    forced: Dialect | None = None
+    sessions: OrderedDict[bytes, Session] = field(default_factory=OrderedDict)
+    numbered: dict[int, Session] = field(default_factory=dict)
+    owners: Owners = field(default_factory=Owners)
+    integers_shared: bool = False
+    """Two sessions have shown the same bare integer: each counts for itself."""
+    integer_sessions: set[int] = field(default_factory=set)
+    """Up to two sessions that have shown bare integers; more need not be known."""
+    bytes: int = 0
+    sessions_active: int = 0
+    """Sessions that have not ended."""
+    sessions_quarantined: int = 0
+    requests_in_flight: int = 0
+    next_number: int = 0
+    awaiting: deque[tuple[float, Session, Stream]] = field(default_factory=deque)
+    """Streams that ended owing a response, with the time their wait for a resume began."""
+
+    def claim(self, session: Session, id_word: int, parsed: EventId | None) -> None:
+        """A session has shown this id as a message: remember it where ids are unique upstream-wide."""
+        dialect = session.evidence.dialect
+        if dialect is None:
+            return
+        if dialect.unique:
+            self.owners.claim(id_word, session.number)
+        elif dialect.name == "integer" and parsed is not None and not self.integers_shared:
+            before = self.owners.claim(id_word, session.number)
+            if before >= 0 and before != session.number:
+                self.integers_shared = True
+            if len(self.integer_sessions) < 2:
+                self.integer_sessions.add(session.number)
+
+    def foreign(self, session: Session, id_word: int, word: int) -> Known | None:
+        """How another session has shown this id, where ids are unique across the upstream; else None."""
+        dialect = session.evidence.dialect
+        if dialect is None or not (
+            dialect.unique
+            or (dialect.name == "integer" and not self.integers_shared and len(self.integer_sessions) > 1)
+        ):
+            return None
+        other = self.numbered.get(self.owners.who(id_word))
+        if other is None or other is session:
+            return None
+        owners = other.owners(id_word, word, beside=None)
+        return owners[0][1] if len(owners) == 1 else None
+
+    def counted_elsewhere(self, session: Session, stream: Stream, low: int) -> bool:
+        """Whether another stream or session has come to `low` or beyond, so that holes are theirs."""
+        rivals = (s.last for s in session.streams.values() if s is not stream)
+        others = (s.newest for s in self.sessions.values() if s is not session)
+        return any(last is not None and last.seq[0] >= low for last in (*rivals, *others))
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self.sessions.values())

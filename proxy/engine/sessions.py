@@ -1,0 +1,205 @@
+"""Which sessions are known: made by 2xx answers, touched by use, evicted and expired within bounds.
+
+The least recently used session goes first, inside the upstream that holds more than its share;
+sessions that still relay streams count as used. What leaves is reported, so that a lost baseline
+is never a surprise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from proxy.engine.findings import (
+    Finding,
+    Raised,
+    Reportable,
+    SessionClosed,
+    SessionCloseReason,
+    SessionOpened,
+)
+from proxy.engine.ids import Dialect
+from proxy.engine.ledger import Bounds, Owners, Session, Stream, Upstream
+
+PROTOCOLS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"})
+"""The MCP revisions that have a name in metrics; any other is `other`."""
+
+_AWAITING = 1 << 16
+"""Streams remembered while they may still be resumed; beyond it the oldest is forgotten."""
+
+
+class Ledger:
+    """All sessions of all upstreams, within the configured bounds."""
+
+    def __init__(self, bounds: Bounds, upstreams: Mapping[str, Dialect | None]) -> None:
+        """`upstreams`: the configured names, each with the dialect that `ids:` forces or None."""
+        self.bounds = bounds
+        self.upstreams = {name: Upstream(name, bounds, forced) for name, forced in upstreams.items()}
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory accounted for in all upstreams."""
+        return sum(upstream.bytes + upstream.owners.bytes for upstream in self.upstreams.values())
+
+    def find(self, upstream: Upstream, key: bytes, now: float) -> Session | None:
+        """The session of this id, touched; None if it is not known."""
+        session = upstream.sessions.get(key)
+        if session is not None:
+            session.used_at = now
+            upstream.sessions.move_to_end(key)
+        return session
+
+    def open(
+        self, upstream: Upstream, key: bytes, now: float, *, initialized: bool, protocol: str | None
+    ) -> tuple[Session, list[Reportable]]:
+        """The session that a 2xx answer shows to exist, made if it is not known.
+
+        `initialized`: the answer was to an `initialize`, so a known id is issued anew and its logs
+        begin another epoch. `protocol` is the revision the request named, None if it named none.
+        """
+        reports: list[Reportable] = []
+        session = self.find(upstream, key, now)
+        if session is not None and not initialized:
+            return session, reports
+        opened = SessionOpened(_text(key), protocol if protocol in PROTOCOLS else "other", initialized)
+        if session is not None:
+            self._reissue(session, reports)
+        else:
+            session = self._make(upstream, key, now, initialized)
+        reports.append(opened)
+        reports += self._evict(upstream, session)
+        return session, reports
+
+    def _make(self, upstream: Upstream, key: bytes, now: float, initialized: bool) -> Session:
+        upstream.next_number = (upstream.next_number + 1) % Owners.NUMBERS
+        session = Session(upstream, key, upstream.next_number, now, followed=initialized)
+        upstream.sessions[key] = session
+        upstream.numbered[session.number] = session
+        upstream.bytes += session.bytes
+        upstream.sessions_active += 1
+        return session
+
+    def _reissue(self, session: Session, reports: list[Reportable]) -> None:
+        reports.append(Raised(Finding.SESSION_REISSUED, session.name))
+        if session.ended:
+            session.upstream.sessions_active += 1
+            session.ended = False
+        else:
+            reports.append(SessionClosed(session.name, SessionCloseReason.REISSUED))
+        session.abandon_requests()
+        session.next_epoch()
+
+    def end(self, session: Session) -> list[Reportable]:
+        """A 2xx to DELETE: the session is over, and stays known so that its return is noticed."""
+        if session.ended:
+            return []
+        session.ended = True
+        session.upstream.sessions_active -= 1
+        session.abandon_requests()
+        return [SessionClosed(session.name, SessionCloseReason.DELETED)]
+
+    def revive(self, session: Session) -> list[Reportable]:
+        """An ended session is served again: what it shows from here on is another epoch."""
+        session.ended = False
+        session.upstream.sessions_active += 1
+        session.next_epoch()
+        return [SessionOpened(session.name, "other", False)]
+
+    # ---- bounds
+
+    def _evict(self, upstream: Upstream, newcomer: Session) -> list[Reportable]:
+        reports: list[Reportable] = []
+        while len(upstream.sessions) > self.bounds.sessions_per_upstream:
+            reports += self._evict_one(upstream, newcomer)
+        return reports + self.shrink(newcomer)
+
+    def shrink(self, spared: Session | None = None) -> list[Reportable]:
+        """Evict until the ledger is within `ledger_bytes`, from upstreams over their share first."""
+        reports: list[Reportable] = []
+        while self.held_bytes > self.bounds.ledger_bytes:
+            upstream = max(self.upstreams.values(), key=lambda u: u.bytes)
+            if len(upstream.sessions) <= (spared is not None):
+                break
+            reports += self._evict_one(upstream, spared)
+        return reports
+
+    def _evict_one(self, upstream: Upstream, spared: Session | None) -> list[Reportable]:
+        sessions = upstream.sessions
+        for _ in range(len(sessions)):
+            key, session = next(iter(sessions.items()))
+            if session is not spared and session.touched == session.shown:
+                break
+            session.touched = session.shown  # it has relayed since: give it a second chance
+            sessions.move_to_end(key)
+        else:
+            key, session = next((k, s) for k, s in sessions.items() if s is not spared)
+        return self._drop(upstream, session, SessionCloseReason.EVICTED)
+
+    def _drop(self, upstream: Upstream, session: Session, reason: SessionCloseReason) -> list[Reportable]:
+        del upstream.sessions[session.key]
+        upstream.numbered.pop(session.number, None)
+        session.abandon_requests()
+        session.release()
+        if session.ended:
+            return []
+        upstream.sessions_active -= 1
+        session.ended = True
+        return [SessionClosed(session.name, reason)]
+
+    # ---- time
+
+    def await_resume(self, session: Session, stream: Stream, now: float) -> None:
+        """A stream ended owing responses and can be resumed: `expire` says if nobody does."""
+        waiting = session.upstream.awaiting
+        if len(waiting) >= _AWAITING:
+            waiting.popleft()
+        waiting.append((now, session, stream))
+
+    def expire(self, now: float) -> list[tuple[str, Reportable]]:
+        """What `session_idle` has run out for, by upstream: unanswered streams, then whole sessions."""
+        found: list[tuple[str, Reportable]] = []
+        before = now - self.bounds.session_idle_s
+        for upstream in self.upstreams.values():
+            reports = _unresumed(upstream, before)
+            for session in list(_idle(upstream.sessions.values(), before)):
+                if any(stream.attachments for stream in session.streams.values()):
+                    session.used_at = now
+                    upstream.sessions.move_to_end(session.key)
+                else:
+                    reports += self._drop(upstream, session, SessionCloseReason.EXPIRED)
+            found += [(upstream.name, item) for item in reports]
+        return found
+
+
+def _idle(sessions: Iterable[Session], before: float) -> Iterable[Session]:
+    """The sessions not used since `before`; they stand first, being least recently used."""
+    for session in sessions:
+        if session.used_at > before:
+            return
+        yield session
+
+
+def _unresumed(upstream: Upstream, before: float) -> list[Reportable]:
+    reports: list[Reportable] = []
+    waiting = upstream.awaiting
+    while waiting and waiting[0][0] <= before:
+        since, session, stream = waiting.popleft()
+        if not stream.attachments and stream.detached_at == since:
+            reports += missing_responses(session, stream)
+    return reports
+
+
+def missing_responses(session: Session | None, stream: Stream) -> list[Reportable]:
+    """The stream ended for good: every response it owes will never come."""
+    name = "" if session is None else session.name
+    raised: list[Reportable] = [
+        Raised(Finding.RESPONSE_MISSING, name, stream.label, key) for key in stream.owed
+    ]
+    if session is not None:
+        for key in stream.owed:
+            session.settle(key)
+    stream.owed = ()
+    return raised
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")

@@ -1,0 +1,263 @@
+"""The log: a closed catalogue of events, one line each, and what a line may show.
+
+JSON lines are for machines and the default; a terminal gets the same fields rendered for people.
+Keys come in one order: `ts`, `level`, `event`, `upstream`, `session`, `stream`, then the event's own.
+Peers choose many of the values, so each is capped and what could steer a terminal is escaped; session
+ids are credentials and are hashed unless configured otherwise. Exceptions are one line of text, never
+a traceback. Writing happens in a thread (`proxy.line_writer`), so logging never waits for a reader.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import BinaryIO, Literal, Protocol
+
+import orjson
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
+from proxy.line_writer import LineWriter
+from proxy.privacy import hash_session
+
+Level = Literal["debug", "info", "warning", "error"]
+
+BOUND = ("upstream", "session", "stream")
+"""Keys any event may carry; left out when empty."""
+
+EVENTS: dict[str, frozenset[str]] = {
+    name: frozenset(keys.split())
+    for name, keys in {
+        "proxy.started": "version python pid config upstreams mode",
+        "proxy.ready": "listen status admin",
+        "proxy.stopping": "reason open_streams",
+        "proxy.stopped": "took_s streams_cut",
+        "config.loaded": "path upstreams warnings",
+        "config.reloaded": "path changed",
+        "config.rejected": "path errors",
+        "policy.changed": "mode previous_mode by ttl_s",
+        "session.opened": "protocol followed",
+        "session.closed": "reason",
+        "session.evicted": "reason",
+        "session.quarantined": "verdict reason certainty ttl_s",
+        "quarantine.rejected": "method status repeated",
+        "quarantine.ended": "cause",
+        "stream.opened": "kind",
+        "stream.closed": "kind cause events last_id bytes duration_s ttfb_ms",
+        "resume.attempted": "cursor repeated",
+        "resume.judged": "verdict reason certainty cursor high outstanding first_id lost duplicated epoch"
+        " in_flight away_s replica previous_replica action took_ms repeated",
+        "finding.raised": "finding detail repeated",
+        "policy.action": "mode action verdict reason certainty",
+        "upstream.error": "reason error method status repeated",
+        "check.failed_open": "component error",
+        "sse.malformed": "detail repeated",
+        "store.error": "operation error repeated",
+        "store.recovered": "down_s",
+        "drain.started": "delay_s spread_s deadline_s open_streams",
+        "drain.finished": "took_s streams_cut",
+        "loop.stalled": "lag_s",
+        "log.dropped": "count",
+        "admin.request": "method path peer status",
+    }.items()
+}
+"""Every event and the keys it may carry beyond `BOUND`. Adding is compatible, renaming is not."""
+
+EVENT_ID_KEYS = frozenset({"cursor", "high", "first_id", "last_id", "got"})
+EVENT_ID_CHARS = 128
+TEXT_CHARS = 512
+
+# JSON escapes the C0 controls by itself. DEL, the C1 controls and the separators that some readers
+# take for a line end are legal JSON but not safe to print; lone surrogates are not even UTF-8.
+_UNSAFE = {
+    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0xD800, 0xE000))
+}
+
+
+class LogSettings(Protocol):
+    """The `log` section of the configuration."""
+
+    @property
+    def format(self) -> str:
+        """`json`, `console`, or `auto`: console on a terminal."""
+
+    @property
+    def level(self) -> str:
+        """The least level written: debug, info, warning or error."""
+
+    @property
+    def session_ids(self) -> str:
+        """`hash` or `raw`."""
+
+    @property
+    def event_ids(self) -> str:
+        """`raw` or `hash`."""
+
+
+class Log:
+    """Writes the catalogue's events. Made by `open_log`; `close` it, or the last lines are lost."""
+
+    def __init__(self, shape: _Shape, renderer: Processor, level: str, stream: BinaryIO) -> None:
+        def dropped_line(count: int) -> bytes:
+            fields: EventDict = {"event": "log.dropped", "count": count}
+            return _line(None, "warning", renderer(None, "warning", shape(None, "warning", fields)))
+
+        self._writer = LineWriter(stream, notice=dropped_line)
+        logger: FilteringBoundLogger = structlog.wrap_logger(
+            self._writer,
+            processors=[shape, renderer, _line],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+        ).bind()
+        self._say: dict[Level, Callable[..., object]] = {
+            "debug": logger.debug,
+            "info": logger.info,
+            "warning": logger.warning,
+            "error": logger.error,
+        }
+
+    @property
+    def dropped(self) -> int:
+        """Lines dropped so far because nobody read them in time."""
+        return self._writer.dropped
+
+    def event(self, name: str, /, level: Level = "info", **fields: object) -> None:
+        """Write one event of the catalogue at `level`; never blocks.
+
+        An unknown event or key is a mistake of ours and fails an assertion; no value raises.
+        """
+        assert name in EVENTS, f"{name} is not in the catalogue of events"
+        unknown = fields.keys() - EVENTS[name] - frozenset(BOUND)
+        assert not unknown, f"{name} has no keys {sorted(unknown)}"
+        self._say[level](name, **fields)
+
+    def close(self) -> bool:
+        """Write what is queued, for a second at most. Whether all of it was written. Idempotent."""
+        return self._writer.close()
+
+
+def open_log(
+    settings: LogSettings,
+    *,
+    stream: BinaryIO | None = None,
+    env: Mapping[str, str] = os.environ,
+    clock: Callable[[], float] = time.time,
+) -> Log:
+    """A log on `stream` (None is stdout), with colour only on a terminal without `NO_COLOR`.
+
+    `clock` gives Unix seconds.
+    """
+    stream = sys.stdout.buffer if stream is None else stream
+    console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
+    shape = _Shape(settings, clock, printable=console)
+    if not console:
+        return Log(shape, structlog.processors.JSONRenderer(orjson.dumps), settings.level, stream)
+    colors = stream.isatty() and not env.get("NO_COLOR")
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, timestamp_key="ts")
+    return Log(shape, renderer, settings.level, stream)
+
+
+class Repeats:
+    """Which repetitions of one thing deserve a line: `burst` in `window_s`, then one a window.
+
+    Remembers the `capacity` keys used last, by their hash alone, since peers choose how long they are.
+    """
+
+    def __init__(self, *, burst: int = 5, window_s: float = 10.0, capacity: int = 4096) -> None:
+        self._burst = burst
+        self._window_s = window_s
+        self._capacity = capacity
+        self._seen: OrderedDict[int, tuple[float, int, int]] = OrderedDict()
+        """By key: the start of its window, lines left in it, and how many went unsaid."""
+
+    def admit(self, key: Hashable, now: float) -> int | None:
+        """How many went unsaid since the last line, or None if this one is not to be said either.
+
+        `now` is monotonic seconds.
+        """
+        slot = hash(key)
+        start, left, unsaid = self._seen.pop(slot, (now, self._burst, 0))
+        age = now - start
+        if age >= self._window_s:
+            # Still repeating as the window ended: one line a window, until one passes in silence.
+            throttled = unsaid > 0 and age < 2 * self._window_s
+            start, left = now, 1 if throttled else self._burst
+        said = left > 0
+        self._seen[slot] = (start, left - 1, 0) if said else (start, 0, unsaid + 1)
+        if len(self._seen) > self._capacity:
+            self._seen.popitem(last=False)
+        return unsaid if said else None
+
+
+class _Shape:
+    """A structlog processor: the order of the keys, and each value as it may be shown."""
+
+    def __init__(self, settings: LogSettings, clock: Callable[[], float], *, printable: bool) -> None:
+        self._clock = clock
+        self._printable = printable
+        self._hash_sessions = settings.session_ids != "raw"
+        self._hash_event_ids = settings.event_ids == "hash"
+
+    def __call__(self, _logger: object, level: str, fields: EventDict) -> EventDict:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        shaped: EventDict = {
+            "ts": f"{now:%Y-%m-%dT%H:%M:%S}.{now.microsecond // 1000:03d}Z",
+            "level": level,
+            "event": fields.pop("event"),
+        }
+        for key in BOUND:
+            if value := fields.pop(key, None):
+                shaped[key] = self._session(value) if key == "session" else self._value(value)
+        for key, value in fields.items():
+            shaped[key] = self._event_id(value) if key in EVENT_ID_KEYS else self._value(value)
+        return shaped
+
+    def _session(self, value: object) -> str:
+        if not self._hash_sessions:
+            return self._text(value)
+        raw = value if isinstance(value, bytes) else str(value)
+        try:
+            return hash_session(raw)
+        except UnicodeEncodeError:  # text that never came off a wire
+            return hash_session(str(value).encode("utf-8", "backslashreplace"))
+
+    def _event_id(self, value: object) -> str | None:
+        if value is None:
+            return None
+        if not self._hash_event_ids:
+            return self._text(value, EVENT_ID_CHARS)
+        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+        return f"e_{blake2b(raw, digest_size=6).hexdigest()}"
+
+    def _value(self, value: object) -> object:
+        match value:
+            case None | bool() | float():
+                return value
+            case int():
+                # JSON as our serialiser writes it ends at 64 bits.
+                return value if value.bit_length() < 64 else str(value)
+            case list() | tuple():
+                return [self._value(item) for item in value]
+            case BaseException():
+                return self._text(f"{type(value).__name__}: {value}")
+            case _:
+                return self._text(value)
+
+    def _text(self, value: object, cap: int = TEXT_CHARS) -> str:
+        text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+        text = text[:cap]
+        if text.isprintable():
+            return text
+        if self._printable:
+            return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        return text.translate(_UNSAFE)
+
+
+def _line(_logger: object, _level: str, rendered: object) -> bytes:
+    """A structlog processor: what the renderer made, as the bytes of one line."""
+    return (rendered if isinstance(rendered, bytes) else str(rendered).encode()) + b"\n"

@@ -1,0 +1,263 @@
+"""What is counted, as plain integers; how it is exposed is `proxy.exposition`.
+
+The copy loop adds to attributes of one `UpstreamCounters` and nothing else: no locks, no labels, no
+client library. The event loop's thread writes, a scrape in another thread reads copies, so a scrape
+may be one event behind itself but never fails. Every child the engine can produce exists at 0 from
+the start, since a counter that first appears at 1 never fires an alert on its increase.
+
+The budget is 250 series an upstream. It decides how many buckets a histogram has here and that
+`http_requests` holds a bounded number of status codes; `tests/test_metrics.py` counts the series.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from proxy.engine.findings import (
+    PRODUCIBLE,
+    Action,
+    AttachmentKind,
+    Certainty,
+    CloseCause,
+    Finding,
+    Reason,
+    SessionCloseReason,
+    Verdict,
+)
+from proxy.errors import UPSTREAM_ERROR_REASONS, ConfigError, Problem
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_K = TypeVar("_K")
+
+OTHER = "other"
+METHODS = ("GET", "POST", "DELETE", "OPTIONS", "HEAD", OTHER)
+TIMED_METHODS = ("GET", "POST", "DELETE", OTHER)
+"""`upstream_headers_seconds` costs eight series a method; preflights and HEAD share `other`."""
+PROTOCOLS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", OTHER)
+COMPONENTS = ("scanner", "ledger", "detector", "jsonrpc")
+HTTP_CHILDREN = 24
+"""Pairs of method and status counted apart; later ones of a method share the code `other`."""
+
+GAP_EVENTS = (0, 1, 2, 5, 10, 50, 100, 500, 1000)
+GAP_SECONDS = (0.5, 1, 5, 10, 30, 60, 300, 3600)
+DETECTION_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
+HEADERS_SECONDS = (0.01, 0.05, 0.25, 1, 10)
+LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+class LedgerGauges(Protocol):
+    """One upstream's ledger as a scrape reads it: four plain numbers, cheap from any thread."""
+
+    @property
+    def sessions_active(self) -> int:
+        """Sessions known and not quarantined."""
+
+    @property
+    def sessions_quarantined(self) -> int:
+        """Sessions under quarantine."""
+
+    @property
+    def requests_in_flight(self) -> int:
+        """JSON-RPC requests without their answer, over all sessions."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory the ledger accounts for, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NoLedger:
+    """What an upstream shows until its ledger is watched."""
+
+    sessions_active: int = 0
+    sessions_quarantined: int = 0
+    requests_in_flight: int = 0
+    bytes: int = 0
+
+
+class Tally:
+    """A histogram of plain integers. `buckets` are the upper bounds, ascending, without +Inf."""
+
+    __slots__ = ("buckets", "counts", "sum")
+
+    def __init__(self, buckets: tuple[float, ...]) -> None:
+        self.buckets = buckets
+        self.counts = [0] * (len(buckets) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count `value` in the first bucket whose bound is not below it."""
+        self.counts[bisect_left(self.buckets, value)] += 1
+        self.sum += value
+
+
+class UpstreamCounters:
+    """Everything counted for one configured upstream; a name here is the metric's without `_total`.
+
+    Made once at the start and shared by all its exchanges. Keys of the `Counter`s are closed sets:
+    strings that come from outside go through the methods, which fold the unknown into `other`.
+    """
+
+    __slots__ = (
+        "detection_seconds",
+        "events_duplicated",
+        "events_lost",
+        "events_relayed_get",
+        "events_relayed_post",
+        "events_relayed_resume",
+        "fail_open",
+        "findings",
+        "http_requests",
+        "http_requests_in_flight",
+        "ledger",
+        "mode",
+        "name",
+        "policy_actions",
+        "quarantines",
+        "requests_unanswered",
+        "resume_attempts",
+        "resume_gap_events",
+        "resume_gap_seconds",
+        "resume_verdicts",
+        "sessions_closed",
+        "sessions_opened",
+        "sse_parse_errors",
+        "stream_bytes",
+        "streams_closed",
+        "streams_open",
+        "upstream_errors",
+        "upstream_headers_seconds",
+        "verdict_exemplars",
+    )
+
+    def __init__(self, name: str, mode: str) -> None:
+        self.name = name
+        self.mode = mode
+        self.ledger: LedgerGauges = _NoLedger()
+        self.events_relayed_post = self.events_relayed_get = self.events_relayed_resume = 0
+        self.stream_bytes = self.sse_parse_errors = self.http_requests_in_flight = 0
+        self.resume_attempts = self.events_lost = self.events_duplicated = 0
+        self.requests_unanswered = self.quarantines = 0
+        self.resume_verdicts: Counter[tuple[Verdict, Reason, Certainty]] = _zeros(PRODUCIBLE)
+        self.verdict_exemplars: dict[tuple[str, ...], str] = {}
+        """The hashed session last judged so; empty unless exemplars are on."""
+        self.findings: Counter[Finding] = _zeros(Finding)
+        self.policy_actions: Counter[Action] = _zeros(Action)
+        self.sessions_opened: Counter[str] = _zeros(PROTOCOLS)
+        self.sessions_closed: Counter[SessionCloseReason] = _zeros(SessionCloseReason)
+        self.streams_open: Counter[AttachmentKind] = _zeros(AttachmentKind)
+        self.streams_closed: Counter[tuple[AttachmentKind, CloseCause]] = _zeros(
+            product(AttachmentKind, CloseCause)
+        )
+        self.upstream_errors: Counter[str] = _zeros(UPSTREAM_ERROR_REASONS)
+        self.fail_open: Counter[str] = _zeros(COMPONENTS)
+        self.http_requests: Counter[tuple[str, str]] = Counter()
+        self.upstream_headers_seconds = {method: Tally(HEADERS_SECONDS) for method in TIMED_METHODS}
+        self.resume_gap_events = Tally(GAP_EVENTS)
+        self.resume_gap_seconds = Tally(GAP_SECONDS)
+        self.detection_seconds = Tally(DETECTION_SECONDS)
+
+    def count_request(self, method: str, status: int) -> None:
+        """One request answered with `status`, by the upstream or by the proxy itself."""
+        key = (method if method in METHODS else OTHER, str(status))
+        if key not in self.http_requests and len(self.http_requests) >= HTTP_CHILDREN:
+            # An upstream chooses the status; it must not choose how many series there are.
+            key = (key[0], OTHER)
+        self.http_requests[key] += 1
+
+    def observe_headers(self, method: str, seconds: float) -> None:
+        """The response head came `seconds` after the request went out."""
+        self.upstream_headers_seconds[method if method in TIMED_METHODS else OTHER].observe(seconds)
+
+    def count_error(self, reason: str) -> None:
+        """One failed exchange with the upstream, under a `ProxyError.reason`."""
+        self.upstream_errors[reason if reason in UPSTREAM_ERROR_REASONS else OTHER] += 1
+
+    def count_fail_open(self, component: str) -> None:
+        """A part of the detector gave up; an unknown part counts as the detector as a whole."""
+        self.fail_open[component if component in COMPONENTS else "detector"] += 1
+
+    def count_session(self, protocol: str) -> None:
+        """A session became known, speaking `protocol`."""
+        self.sessions_opened[protocol if protocol in PROTOCOLS else OTHER] += 1
+
+
+class Metrics:
+    """The counters of one proxy process and the registry they are scraped from.
+
+    `limits` are exported as they are, name by name. `ready`, `draining` and `event_loop_lag` are
+    written by their owners. Raises ConfigError where `refuse_multiprocess` does.
+    """
+
+    def __init__(
+        self,
+        upstreams: Iterable[tuple[str, str]],
+        *,
+        version: str,
+        limits: Mapping[str, float] | None = None,
+        exemplars: bool = False,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        refuse_multiprocess(os.environ)
+        # Importing the client library with that variable set can fail, so it waits for the check.
+        from proxy import exposition
+
+        self.version = version
+        self.exemplars = exemplars
+        self.limits = dict(limits or {})
+        self.ready = False
+        self.draining = False
+        self.event_loop_lag = Tally(LAG_SECONDS)
+        self.log_messages_dropped: Callable[[], int] = int
+        """Read at a scrape; the log's own count, once there is a log."""
+        self.upstreams = {name: UpstreamCounters(name, mode) for name, mode in upstreams}
+        self.registry = exposition.register(self, registry)
+        self._render = exposition.render
+
+    def upstream(self, name: str) -> UpstreamCounters:
+        """The counters of a configured upstream. Raises KeyError for any other name."""
+        return self.upstreams[name]
+
+    def watch(self, name: str, ledger: LedgerGauges) -> None:
+        """Read `ledger` at every scrape for the gauges of the upstream `name`."""
+        self.upstreams[name].ledger = ledger
+
+    def render(self, accept: str | None, names: list[str]) -> tuple[bytes, str]:
+        """The exposition and its content type, in the format `accept` asks for.
+
+        `names` restricts it to these families or series, empty means all. Takes milliseconds: call
+        it in a thread, never on the event loop.
+        """
+        return self._render(self.registry, accept, names)
+
+
+def refuse_multiprocess(env: Mapping[str, str]) -> None:
+    """Raise ConfigError if the client library's multi-process mode is asked for.
+
+    That mode loses exemplars and custom collectors without a word, and a missing directory fails the
+    import of the library. Instances are scaled by scraping each.
+    """
+    problems = [
+        Problem(
+            name,
+            None,
+            "multi-process metrics are not supported, they would be silently incomplete",
+            "unset the variable and scrape every instance",
+        )
+        for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
+        if name in env
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _zeros(keys: Iterable[_K]) -> Counter[_K]:
+    return Counter(dict.fromkeys(keys, 0))

@@ -1,0 +1,27 @@
+"""Session ids as they may be shown: hashed, so that a log or metric cannot be replayed as a credential.
+
+The hash has no key on purpose: `forkwatch hash` finds a known id in any log, across hosts and restarts.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+_CACHED_LENGTH = 256
+"""Longer ids are hashed anew each time: a peer controls their length, and the cache must stay bounded."""
+
+
+def hash_session(raw: str | bytes) -> str:
+    """`s_` and 12 hex digits of BLAKE2b over the raw session id; text counts as its UTF-8 bytes."""
+    if len(raw) > _CACHED_LENGTH:
+        return _hash(raw)
+    return _hash_cached(raw)
+
+
+def _hash(raw: str | bytes) -> str:
+    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
+    return f"s_{blake2b(data, digest_size=6).hexdigest()}"
+
+
+_hash_cached = lru_cache(maxsize=8192)(_hash)

@@ -1,0 +1,246 @@
+"""One report of the engine becomes counters and at most one log line.
+
+Counters always count. Lines that a reconnect loop or a hostile peer could repeat without end are
+thinned by `Repeats`. Nothing here decides anything, and no bytes of a peer make it raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from proxy.engine.findings import (
+    Action,
+    Certainty,
+    CloseCause,
+    FailedOpen,
+    Finding,
+    Judged,
+    Malformed,
+    Raised,
+    Reason,
+    Reportable,
+    ResumeAttempted,
+    SessionClosed,
+    SessionCloseReason,
+    SessionOpened,
+    StreamClosed,
+    StreamOpened,
+    Verdict,
+)
+from proxy.logs import Level, Log, Repeats
+from proxy.metrics import Metrics, UpstreamCounters
+from proxy.privacy import hash_session
+
+LEVELS: dict[Verdict, Level] = {
+    Verdict.RESUMED: "info",
+    Verdict.REFUSED: "info",
+    Verdict.INCONCLUSIVE: "info",
+    Verdict.UNVERIFIABLE: "info",
+    Verdict.REWOUND: "warning",
+    Verdict.GAP: "warning",
+    Verdict.FORK: "error",
+    Verdict.CROSSED: "error",
+}
+"""How loud `resume.judged` is. Total over the verdicts."""
+
+ABNORMAL = frozenset(
+    {
+        CloseCause.EOF_INCOMPLETE,
+        CloseCause.UPSTREAM_RESET,
+        CloseCause.UPSTREAM_IDLE,
+        CloseCause.PROXY_ERROR,
+    }
+)
+"""Ends of a stream that its log line warns of."""
+
+
+class Reporter:
+    """Counts and logs what the engine hands the shell, for every upstream of one process."""
+
+    def __init__(self, metrics: Metrics, log: Log) -> None:
+        self._metrics = metrics
+        self._log = log
+        self._repeats = Repeats()
+
+    def report(
+        self,
+        upstream_name: str,
+        item: Reportable,
+        now: float,
+        action: Action = Action.PASS,
+        would_cut: bool = False,
+    ) -> None:
+        """Count `item` and log it. `now` is monotonic seconds.
+
+        `action` is what policy did about a `Judged`, `would_cut` whether `enforce` would have cut
+        where it was not in force; other items ignore both. Raises KeyError for an upstream that is
+        not configured.
+        """
+        counters = self._metrics.upstream(upstream_name)
+        match item:
+            case Judged():
+                self._judged(counters, item, now, action, would_cut)
+            case Raised():
+                self._raised(counters, item, now)
+            case ResumeAttempted():
+                counters.resume_attempts += 1
+                self._thinned(
+                    (counters.name, item.session, item.cursor),
+                    now,
+                    "resume.attempted",
+                    upstream=counters.name,
+                    session=item.session,
+                    cursor=item.cursor,
+                )
+            case SessionOpened() | SessionClosed():
+                self._session(counters, item)
+            case StreamOpened() | StreamClosed():
+                self._stream(counters, item)
+            case Malformed():
+                counters.sse_parse_errors += 1
+                self._thinned(
+                    (counters.name, item.session, item.stream),
+                    now,
+                    "sse.malformed",
+                    level="warning",
+                    upstream=counters.name,
+                    session=item.session,
+                    stream=item.stream,
+                    detail=item.detail,
+                )
+            case FailedOpen():
+                counters.count_fail_open(item.component)
+                self._log.event(
+                    "check.failed_open",
+                    level="warning",
+                    upstream=counters.name,
+                    component=item.component,
+                    error=item.error,
+                )
+
+    def _judged(
+        self, counters: UpstreamCounters, item: Judged, now: float, action: Action, would_cut: bool
+    ) -> None:
+        j = item.judgement
+        self._count_judged(counters, item, (j.verdict, j.reason, j.certainty))
+        counters.policy_actions[action] += 1
+        if would_cut:
+            counters.policy_actions[Action.WOULD_CUT] += 1
+        self._thinned(
+            (counters.name, item.session, item.cursor, j.verdict),
+            now,
+            "resume.judged",
+            level=LEVELS[j.verdict],
+            upstream=counters.name,
+            session=item.session,
+            stream=item.stream,
+            verdict=j.verdict,
+            reason=j.reason,
+            certainty=j.certainty,
+            cursor=item.cursor,
+            high=item.high,
+            outstanding=item.outstanding,
+            first_id=item.first_id,
+            lost=j.lost,
+            duplicated=j.duplicated,
+            epoch=item.epoch,
+            in_flight=item.in_flight,
+            away_s=None if item.away_s is None else round(item.away_s, 3),
+            replica=item.replica,
+            previous_replica=item.previous_replica,
+            action=action,
+            took_ms=round(item.took_s * 1000, 3),
+        )
+
+    def _count_judged(
+        self, counters: UpstreamCounters, item: Judged, key: tuple[Verdict, Reason, Certainty]
+    ) -> None:
+        counters.resume_verdicts[key] += 1
+        if self._metrics.exemplars:
+            counters.verdict_exemplars[key] = hash_session(item.session)
+        counters.events_lost += item.judgement.lost
+        counters.events_duplicated += item.judgement.duplicated
+        counters.resume_gap_events.observe(item.outstanding)
+        counters.detection_seconds.observe(item.took_s)
+        if item.away_s is not None:
+            counters.resume_gap_seconds.observe(item.away_s)
+
+    def _raised(self, counters: UpstreamCounters, item: Raised, now: float) -> None:
+        counters.findings[item.finding] += 1
+        if item.finding is Finding.RESPONSE_MISSING:
+            counters.requests_unanswered += 1
+        self._thinned(
+            (counters.name, item.session, item.stream, item.finding),
+            now,
+            "finding.raised",
+            level="warning",
+            upstream=counters.name,
+            session=item.session,
+            stream=item.stream,
+            finding=item.finding,
+            detail=item.detail,
+        )
+
+    def _session(self, counters: UpstreamCounters, item: SessionOpened | SessionClosed) -> None:
+        match item:
+            case SessionOpened():
+                counters.count_session(item.protocol)
+                self._log.event(
+                    "session.opened",
+                    upstream=counters.name,
+                    session=item.session,
+                    protocol=item.protocol,
+                    followed=item.followed,
+                )
+            case SessionClosed():
+                counters.sessions_closed[item.reason] += 1
+                # What an evicted session showed is forgotten: its next resume cannot be verified.
+                evicted = item.reason is SessionCloseReason.EVICTED
+                self._log.event(
+                    "session.evicted" if evicted else "session.closed",
+                    level="warning" if evicted else "info",
+                    upstream=counters.name,
+                    session=item.session,
+                    reason=item.reason,
+                )
+
+    def _stream(self, counters: UpstreamCounters, item: StreamOpened | StreamClosed) -> None:
+        match item:
+            case StreamOpened():
+                counters.streams_open[item.kind] += 1
+                self._log.event(
+                    "stream.opened",
+                    level="debug",
+                    upstream=counters.name,
+                    session=item.session,
+                    stream=item.stream,
+                    kind=item.kind,
+                )
+            case StreamClosed():
+                counters.streams_open[item.kind] -= 1
+                counters.streams_closed[item.kind, item.cause] += 1
+                self._log.event(
+                    "stream.closed",
+                    level="warning" if item.cause in ABNORMAL else "info",
+                    upstream=counters.name,
+                    session=item.session,
+                    stream=item.stream,
+                    kind=item.kind,
+                    cause=item.cause,
+                    events=item.events,
+                    last_id=item.last_id,
+                    bytes=item.bytes,
+                    duration_s=round(item.duration_s, 3),
+                    ttfb_ms=None if item.ttfb_s is None else round(item.ttfb_s * 1000, 3),
+                )
+
+    def _thinned(
+        self, key: Hashable, now: float, event: str, *, level: Level = "info", **fields: object
+    ) -> None:
+        """Log `event` unless the same was said often enough; `repeated` says how many were not."""
+        unsaid = self._repeats.admit((event, key), now)
+        if unsaid is None:
+            return
+        if unsaid:
+            fields["repeated"] = unsaid
+        self._log.event(event, level=level, **fields)
