@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from proxy.call import Call, CallState
 from proxy.errors import ProxyError, UpstreamIdle, UpstreamReset, UpstreamTimeout, UpstreamTruncated
-from proxy.wire import Phase, ResponseReader
+from proxy.wire import BODY, COMPLETE, HEAD, ResponseReader
 
 _SALVAGE_BYTES = 256 * 1024
 # As much as either event loop takes in one read.
@@ -93,9 +93,13 @@ class Connection(asyncio.Protocol):
         return self._transport.is_closing()
 
     def start(self, call: Call) -> None:
-        """Write `call`'s request and read its response. The sink is not called before this returns."""
+        """Write `call`'s request and read its response. On an open connection the sink is not called yet."""
         if call.state is CallState.OVER:
             self.abort()
+            return
+        if self._transport.is_closing():
+            # With TLS the end may come in the same read as the handshake's; `connection_lost` may be over.
+            call.fail(UpstreamReset("the upstream closed the connection as soon as it was made"))
             return
         self._reader.begin(bodiless=call.bodiless)
         # The call is set after the write: a transport that wants a pause says so from inside it.
@@ -162,7 +166,7 @@ class Connection(asyncio.Protocol):
         body = reader.feed(data)
         if self._limits.body_idle_s is not None:
             self._last_read = self._loop.time()
-        if reader.head is None and reader.phase is Phase.BODY and reader.error is None:
+        if reader.head is None and reader.phase is BODY and reader.error is None:
             if body:
                 call.sink.received(None, body, False)
             return
@@ -203,7 +207,7 @@ class Connection(asyncio.Protocol):
         if self._call is not call:
             return  # cancelled by its sink
         head, reader.head = reader.head, None
-        ended = reader.phase is Phase.COMPLETE
+        ended = reader.phase is COMPLETE
         if ended:
             self._complete(call)
         elif head is not None and self._limits.body_idle_s is not None:
@@ -233,7 +237,7 @@ class Connection(asyncio.Protocol):
         if call is None:
             return
         error: ProxyError
-        if reader.phase is Phase.HEAD:
+        if reader.phase is HEAD:
             error = UpstreamReset("the upstream closed the connection before its response head was complete")
         elif exc is not None:
             error = UpstreamReset("the upstream reset the connection within a response body")
@@ -284,7 +288,7 @@ class Connection(asyncio.Protocol):
         now = self._loop.time()
         if self._reading_paused:
             self._last_read = now
-        in_head = self._reader.phase is Phase.HEAD
+        in_head = self._reader.phase is HEAD
         limit_s = self._limits.headers_s if in_head else self._limits.body_idle_s
         if limit_s is None:
             return

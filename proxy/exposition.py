@@ -52,7 +52,8 @@ def _by(counts: Mapping[_S, _V]) -> dict[tuple[str, ...], _V]:
 
 def _by_all(counts: Mapping[_T, _V]) -> dict[tuple[str, ...], _V]:
     """The same where the key is the tuple of all labels."""
-    return dict(dict(counts).items())
+    copied = dict(counts)  # first, in one step; then retyped
+    return dict(copied.items())
 
 
 def _relayed(c: UpstreamCounters) -> Mapping[tuple[str, ...], int]:
@@ -108,6 +109,18 @@ _COUNTERS: tuple[_Family[int], ...] = (
         "sessions_closed", "Sessions that left the ledger.", ("reason",), lambda c: _by(c.sessions_closed)
     ),
     _Family("quarantines", "Sessions put under quarantine.", (), lambda c: {(): c.quarantines}),
+    _Family(
+        "quarantine_rejected_requests",
+        "Requests of quarantined sessions that the proxy answered.",
+        (),
+        lambda c: {(): c.quarantine_rejected_requests},
+    ),
+    _Family(
+        "quarantines_ended",
+        "Quarantines lifted, and why.",
+        ("cause",),
+        lambda c: _by(c.quarantines_ended),
+    ),
     _Family(
         "http_requests",
         "Requests answered, by status; the code is 'other' beyond a fixed number of pairs.",
@@ -177,6 +190,12 @@ _HISTOGRAMS: tuple[_Family[Tally], ...] = (
         "From the first byte of a resumed stream to its verdict.",
         (),
         lambda c: {(): c.detection_seconds},
+    ),
+    _Family(
+        "gate_seconds",
+        "Time the frames of a resumed stream were held back until its verdict, in enforce.",
+        (),
+        lambda c: {(): c.gate_seconds},
     ),
     _Family(
         "upstream_headers_seconds",

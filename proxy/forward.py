@@ -15,16 +15,28 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from proxy.engine.commands import Command, Report
+from proxy.engine.commands import (
+    PASS,
+    Abort,
+    Command,
+    Elsewhere,
+    Finish,
+    Report,
+    Respond,
+    Send,
+    WakeAfter,
+    Withdraw,
+)
 from proxy.engine.exchange import Answer, Exchange, Request
-from proxy.engine.findings import AttachmentKind, CloseCause, Ending, FailedOpen
-from proxy.engine.headers import Forwarding, RequestHead, request_head, response_fields
+from proxy.engine.findings import AttachmentKind, CloseCause, Ending, FailedOpen, Reportable
+from proxy.engine.headers import Fields, Forwarding, RequestHead, request_head, response_fields
 from proxy.engine.ledger import Upstream
 from proxy.engine.sessions import Ledger
 from proxy.errors import ProxyError, UpstreamIdle
 from proxy.logs import Log
 from proxy.metrics import UpstreamCounters
 from proxy.problem import problem_response
+from proxy.synthetic import CorsMemory, response_bytes
 from proxy.reporting import Reporter
 from proxy.settings import UpstreamSettings
 from proxy.upstream import Call, Origin, ResponseHead
@@ -34,6 +46,13 @@ if TYPE_CHECKING:
 
 _JSON_INSPECT_BYTES = 64 * 1024
 """Of a JSON answer: enough for an error object, which is all that is looked for."""
+
+
+_LAST_CHUNK = b"0\r\n\r\n"
+_PROMISES = frozenset(
+    {b"content-length", b"etag", b"digest", b"content-digest", b"repr-digest", b"content-md5"}
+)
+"""What a head says of the exact bytes of its body."""
 
 
 @dataclass(slots=True)
@@ -48,6 +67,7 @@ class Route:
     replica_header: bytes | None
     prefix: bytes
     """What `strip_prefix` takes off the target; b"" for nothing."""
+    cors: CorsMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,7 @@ class Services:
     reporter: Reporter
     log: Log
     request_inspect_bytes: int
+    gate_bytes: int
     clock: Callable[[], float]
 
 
@@ -94,9 +115,9 @@ class Phase(Enum):
 class Forward:
     """One exchange between a client's connection and an upstream."""
 
-    __slots__ = ("_answer_body", "_call", "_chunked", "_connection", "_done", "_events", "_exchange", "_keep_alive",
-                 "_loop", "_paused", "_phase", "_request", "_resumed", "_route", "_services", "_started",
-                 "_timer", "_transport")  # fmt: skip
+    __slots__ = ("_answer_body", "_batch", "_call", "_chunked", "_connection", "_done", "_events", "_exchange",
+                 "_keep_alive", "_loop", "_origin_header", "_paused", "_phase", "_request", "_resumed", "_route",
+                 "_services", "_started", "_timer", "_transport")  # fmt: skip
 
     def __init__(
         self, services: Services, route: Route, connection: ClientConnection, request: web.BaseRequest
@@ -114,10 +135,13 @@ class Forward:
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._chunked = False
         self._keep_alive = request.keep_alive
+        self._origin_header: bytes | None = None
         self._answer_body: bytearray | None = None
         self._events = 0
         self._paused = False
         self._resumed: asyncio.Event | None = None
+        self._batch: list[bytes] | None = None
+        """What is written while one read of the upstream is worked on: it leaves in one write."""
         self._started = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -127,6 +151,7 @@ class Forward:
         """Carry the exchange to its end. Cancelled when the client's connection is lost."""
         request, route = self._request, self._route
         head = request_head(list(request.raw_headers), self._connection.peer, route.forwarding)
+        self._origin_header = head.origin
         now = self._started = self._services.clock()
         exchange = self._exchange = Exchange(
             self._services.ledger,
@@ -134,34 +159,57 @@ class Forward:
             Request(request.method, head.session, head.cursor, head.protocol),
             now,
             deadline_s=route.settings.replay_deadline_s,
+            gate_bytes=self._services.gate_bytes,
+            handle=self,
         )
-        self._ask(exchange.began, now)
         route.counters.http_requests_in_flight += 1
         upload: asyncio.Task[None] | None = None
         try:
-            upload = self._send(head, now)
+            self._ask(exchange.began, now)
+            if self._phase is not Phase.OVER:
+                upload = await self._send(head)
             await self._done
         finally:
             route.counters.http_requests_in_flight -= 1
             if upload is not None:
                 upload.cancel()
-            self._leave_if_open()
+            self.client_left()  # the handler may have been cancelled before the answer's end
         return KEEP if self._keep_alive else CLOSE
 
-    def _send(self, head: RequestHead, now: float) -> asyncio.Task[None] | None:
+    async def _send(self, head: RequestHead) -> asyncio.Task[None] | None:
         """Send the request; returns the task that uploads the rest of its body, if there is a rest."""
-        request = self._request
-        content = request.content
-        method = request.method.encode("ascii")
+        content, exchange = self._request.content, self._exchange
         complete = content.is_eof()
         body = content.read_nowait() if complete else b""
-        exchange = self._exchange
-        if complete and exchange is not None and len(body) <= self._services.request_inspect_bytes:
-            self._ask(exchange.uploaded, body, now)
+        if exchange is not None and exchange.needs_upload and not complete:
+            body, complete = await self._read_ahead()
+        if complete and exchange is not None:
+            small = len(body) <= self._services.request_inspect_bytes
+            self._ask(exchange.uploaded, body if small else None)
+        elif exchange is not None and exchange.needs_upload:
+            self._ask(exchange.uploaded, None)
+        if self._phase is Phase.OVER:
+            return None
+        fields = head.fields
+        if exchange is not None and exchange.drops_session:
+            fields = [field for field in fields if field[0].lower() != b"mcp-session-id"]
         self._call = self._route.origin.request(
-            method, self._target(), head.fields, self, body=body, streaming=not complete
+            self._request.method.encode("ascii"),
+            self._target(),
+            fields,
+            self,
+            body=body,
+            streaming=not complete,
         )
-        return None if complete else self._loop.create_task(self._upload(self._call))
+        return None if complete else self._loop.create_task(self._upload(self._call, body))
+
+    async def _read_ahead(self) -> tuple[bytes, bool]:
+        """The body as far as it may be inspected, and whether that is all of it."""
+        content, limit = self._request.content, self._services.request_inspect_bytes
+        seen = bytearray()
+        while len(seen) <= limit and not content.at_eof():
+            seen += await content.readany()
+        return bytes(seen), content.at_eof()
 
     def _target(self) -> bytes:
         target = self._request.raw_path.encode("utf-8", "surrogateescape")
@@ -171,23 +219,30 @@ class Forward:
             return rest if rest.startswith(b"/") else b"/" + rest
         return target
 
-    async def _upload(self, call: Call) -> None:
+    async def _upload(self, call: Call, sent: bytes) -> None:
         """Send the body as it comes, reading it on the way up to the inspection limit."""
         content, limit = self._request.content, self._services.request_inspect_bytes
-        seen: bytearray | None = bytearray()
+        seen: bytearray | None = bytearray(sent) if len(sent) <= limit else None
         while not content.at_eof():
             chunk = await content.readany()
             if not chunk:
                 continue
             call.send(chunk)
             if seen is not None:
-                seen = seen + chunk if len(seen) + len(chunk) <= limit else None
+                seen += chunk
+                if len(seen) > limit:
+                    seen = None
+                    self._uploaded(None)
             if self._paused:
                 self._resumed = asyncio.Event()
                 await self._resumed.wait()
-        if seen is not None and self._exchange is not None:
-            self._ask(self._exchange.uploaded, bytes(seen), self._services.clock())
+        if seen is not None:
+            self._uploaded(bytes(seen))
         call.finish()
+
+    def _uploaded(self, body: bytes | None) -> None:
+        if self._exchange is not None:
+            self._ask(self._exchange.uploaded, body)
 
     # ---- the upstream's side (upstream.Sink)
 
@@ -213,31 +268,37 @@ class Forward:
         if self._phase is Phase.OVER:
             return
         if head is None and not ended:
-            self._write(self._body(body))
+            self._body(body)
             return
-        out = [] if head is None else [self._begin(head)]
-        if body:
-            out.append(self._body(body))
-        if ended and self._chunked:
-            out.append(b"0\r\n\r\n")
-        self._write(out[0] if len(out) == 1 else b"".join(out))
-        if ended:
-            self._over(Ending.CLEAN)
+        batch = self._batch = []
+        if head is not None:
+            self._begin(head)
+        if body and self._phase is Phase.STREAMING:
+            self._body(body)
+        if ended and self._phase is Phase.STREAMING:
+            self._end()
+        self._batch = None
+        if batch:
+            self._write(batch[0] if len(batch) == 1 else b"".join(batch))
 
     def failed(self, error: ProxyError) -> None:
         """The upstream could not be reached, or broke off: the client learns it in kind."""
         if self._phase is Phase.OVER:
             return
-        began = self._phase is Phase.STREAMING
+        began = self.began
         self._route.counters.count_error(error.reason)
         self._log_error(error)
+        cause = CloseCause.UPSTREAM_IDLE if isinstance(error, UpstreamIdle) else None
+        self._ask_ended(Ending.UPSTREAM_FAILED, cause)
+        if self._done.done():
+            return  # answered by the engine: a DELETE in quarantine
         self._keep_alive = False
-        if not began:
-            self._write(problem_response(error, head_only=self._request.method == "HEAD"))
-            self._route.counters.count_request(self._request.method, error.status)
-        self._over(Ending.UPSTREAM_FAILED, CloseCause.UPSTREAM_IDLE if isinstance(error, UpstreamIdle) else None)
         if began:
             self._break_off()
+        else:
+            self._write(problem_response(error, head_only=self._request.method == "HEAD"))
+            self._route.counters.count_request(self._request.method, error.status)
+        self._over()
 
     # ---- the client's side
 
@@ -254,23 +315,20 @@ class Forward:
     def client_left(self) -> None:
         """The client's connection is gone: so is the upstream's, at once."""
         if self._phase is not Phase.OVER:
-            if self._call is not None:
-                self._call.cancel()
-            self._over(Ending.CLIENT_LEFT)
+            self._over()
+            self._ask_ended(Ending.CLIENT_LEFT)
 
     def drain(self, *, clean: bool) -> None:
         """The proxy stops: end the answer, cleanly or not, and give up the upstream's."""
         if self._phase is Phase.OVER:
             return
-        if self._call is not None:
-            self._call.cancel()
-        clean = clean and self._chunked
-        if clean:
-            self._write(b"0\r\n\r\n")
         self._keep_alive = False
-        self._over(Ending.CLIENT_LEFT, CloseCause.PROXY_DRAIN)
-        if not clean:
+        self._ask_ended(Ending.CLIENT_LEFT, CloseCause.PROXY_DRAIN)
+        if clean and self._chunked:
+            self._write(_LAST_CHUNK)
+        else:
             self._break_off()
+        self._over()
 
     @property
     def began(self) -> bool:
@@ -284,55 +342,82 @@ class Forward:
 
     # ---- the answer
 
-    def _begin(self, head: ResponseHead) -> bytes:
-        """The head as it goes to the client, and what the engine makes of it."""
+    def _begin(self, head: ResponseHead) -> None:
+        """Send the head on, after the engine has looked at it; or an answer of the engine's instead."""
         route, request = self._route, self._request
         now = self._services.clock()
-        self._phase = Phase.STREAMING
         found = response_fields(head.headers, route.replica_header)
-        route.counters.count_request(request.method, head.status)
         route.counters.observe_headers(request.method, now - self._started)
-        replica = found.replica or (self._call.peer if self._call is not None else None)
+        route.cors.remember(self._origin_header, found.fields)
+        commands: Sequence[Command] = PASS
+        relay = None
         if self._exchange is not None:
-            is_stream = found.is_stream and not head.bodiless
-            answer = Answer(head.status, is_stream, found.encoded, found.session, replica)
-            self._ask(self._exchange.responded, answer, now)
+            answer = Answer(
+                status=head.status,
+                is_stream=found.is_stream and not head.bodiless,
+                encoded=found.encoded,
+                session=found.session,
+                replica=found.replica or (self._call.peer if self._call is not None else None),
+                whole=head.content_length is not None,
+            )
+            commands = self._commands(self._exchange.responded, answer, now)
+            relay = self._exchange.relay if self._exchange is not None else None
+        if any(isinstance(command, Respond | Withdraw) for command in commands):
+            self._perform(commands)
+            return
+        self._phase = Phase.STREAMING
+        route.counters.count_request(request.method, head.status)
         if found.is_json and not head.bodiless and not found.encoded and 200 <= head.status < 300:
             self._answer_body = bytearray()
-        old = request.version < (1, 1)
-        unbounded = not head.bodiless and (head.chunked or head.content_length is None)
+        self._write_head(head, found.fields, rewrites=relay is not None and relay.rewrites)
+        self._perform(commands)
+
+    def _write_head(self, head: ResponseHead, fields: Fields, *, rewrites: bool) -> None:
+        """`rewrites`: the body may not be the upstream's byte for byte, so nothing is promised of it."""
+        old = self._request.version < (1, 1)
+        if rewrites:
+            fields = [field for field in fields if field[0].lower() not in _PROMISES]
+        unbounded = not head.bodiless and (rewrites or head.chunked or head.content_length is None)
         self._chunked = unbounded and not old
         if unbounded and old:
             self._keep_alive = False
         lines = [b"HTTP/1.%d %d %b" % (0 if old else 1, head.status, head.reason)]
-        lines += [b"%b: %b" % field for field in found.fields]
+        lines += [b"%b: %b" % field for field in fields]
         if self._chunked:
             lines.append(b"Transfer-Encoding: chunked")
         if not self._keep_alive:
             lines.append(b"Connection: close")
         elif old:
             lines.append(b"Connection: keep-alive")
-        return b"\r\n".join(lines) + b"\r\n\r\n"
+        self._write(b"\r\n".join(lines) + b"\r\n\r\n")
 
-    def _body(self, body: bytes) -> bytes:
-        """A part of the body as it goes to the client, after the engine has looked at it."""
-        exchange = self._exchange
-        if exchange is not None:
-            relay = exchange.relay
-            if relay is not None:
-                self._route.counters.stream_bytes += len(body)
-                try:
-                    commands = relay.receive(body, self._services.clock())
-                    if commands:
-                        self._perform(commands)
-                    if relay.events != self._events:
-                        self._count_events(relay.kind, relay.events - self._events)
-                        self._events = relay.events
-                except Exception as error:
-                    self._fail_open(error)
-            elif self._answer_body is not None:
+    def _body(self, body: bytes) -> None:
+        """Send a part of the body on, after the engine has looked at it."""
+        relay = None if self._exchange is None else self._exchange.relay
+        if relay is None:
+            if self._answer_body is not None:
                 self._inspect(self._answer_body, body)
-        return b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body
+            self._write(self._framed(body))
+            return
+        counters = self._route.counters
+        counters.stream_bytes += len(body)
+        rewrites = relay.rewrites
+        try:
+            commands = relay.receive(body, self._services.clock())
+        except Exception as error:
+            held = self._fail_open(error)
+            self._write(self._framed(held if rewrites else body))
+            return
+        if commands:
+            self._perform(commands)
+        else:
+            self._write(self._framed(body))
+        if relay.events != self._events:
+            self._count_events(relay.kind, relay.events - self._events)
+            self._events = relay.events
+
+    def _framed(self, body: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(body), body) if self._chunked and body else body
 
     def _count_events(self, kind: AttachmentKind, n: int) -> None:
         counters = self._route.counters
@@ -350,67 +435,143 @@ class Forward:
         else:
             seen += body
 
-    def _over(self, how: Ending, cause: CloseCause | None = None) -> None:
-        """The exchange has ended: tell the engine and let the handler go."""
+    def _end(self) -> None:
+        """The upstream's body is complete: the engine has the last word, then it ends here too."""
+        if self._answer_body and self._exchange is not None:
+            self._ask(self._exchange.answered, bytes(self._answer_body))
+        self._ask_ended(Ending.CLEAN)
+        if self._phase is Phase.STREAMING:
+            if self._chunked:
+                self._write(_LAST_CHUNK)
+            self._over()
+
+    def _over(self) -> None:
+        """Nothing more is written; the upstream's part is given up if it goes on; the handler may go."""
         self._phase = Phase.OVER
         if self._timer is not None:
             self._timer.cancel()
-        exchange, answer = self._exchange, self._answer_body
-        if exchange is not None:
-            if answer and how is Ending.CLEAN:
-                self._ask(exchange.answered, bytes(answer))
-            self._ask(exchange.ended, how, self._services.clock(), cause)
+            self._timer = None
+        if self._call is not None:
+            self._call.cancel()
         if not self._done.done():
             self._done.set_result(None)
 
-    def _leave_if_open(self) -> None:
-        """The handler ends before the answer did: it was cancelled."""
-        self.client_left()
-
     def _write(self, data: bytes) -> None:
-        if data and not self._transport.is_closing():
+        if self._batch is not None:
+            self._batch.append(data)
+        elif data and not self._transport.is_closing():
             self._transport.write(data)
 
     def _break_off(self) -> None:
         """End the connection without the end its framing promised, after what was written before."""
+        self._flush()
         if self._chunked or self._request.version >= (1, 1):
             self._connection.force_close()
         else:
             self._transport.abort()  # a body that ends with the connection: only a reset tells
 
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch:
+            self._write(b"".join(batch))
+
     # ---- the engine's side
 
     def _ask(self, method: Callable[..., Sequence[Command]], *arguments: object) -> None:
-        """Give the engine an input and perform what it wants; if it raises, go on without it."""
+        """Give the engine an input and perform what it wants."""
+        self._perform(self._commands(method, *arguments))
+
+    def _commands(self, method: Callable[..., Sequence[Command]], *arguments: object) -> Sequence[Command]:
+        """What the engine wants; if it raises, go on without it."""
         try:
-            commands = method(*arguments)
-            if commands:
-                self._perform(commands)
+            return method(*arguments)
         except Exception as error:
-            self._fail_open(error)
+            self._write(self._framed(self._fail_open(error)))
+            return PASS
+
+    def _ask_ended(self, how: Ending, cause: CloseCause | None = None) -> None:
+        """Tell the engine that the exchange is over, once."""
+        if self._exchange is not None:
+            ended = self._exchange.ended
+            commands = self._commands(ended, how, self._services.clock(), cause)
+            self._exchange = None
+            self._perform(commands)
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        """Do what another exchange's verdict wants of this one."""
+        self._perform(commands)
 
     def _perform(self, commands: Sequence[Command]) -> None:
-        services, name = self._services, self._route.settings.name
-        now = services.clock()
         for command in commands:
-            if isinstance(command, Report):
-                services.reporter.report(name, command.item, now)
-            else:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = self._loop.call_later(command.seconds, self._wake)
+            match command:
+                case Report():
+                    self._report(command.item)
+                case Send():
+                    if self._phase is Phase.STREAMING:
+                        self._write(self._framed(command.data))
+                case WakeAfter():
+                    if self._timer is not None:
+                        self._timer.cancel()
+                    self._timer = self._loop.call_later(command.seconds, self._wake)
+                case Finish():
+                    self._finish()
+                case Abort():
+                    self._keep_alive = False
+                    self._break_off()
+                    self._over()
+                    self._ask_ended(Ending.CLIENT_LEFT, CloseCause.PROXY_CUT)
+                case Withdraw():
+                    if self._call is not None:
+                        self._call.cancel()
+                case Respond():
+                    self._respond(command)
+                case Elsewhere():
+                    other = command.party.handle
+                    assert isinstance(other, Forward)
+                    other.perform(command.commands)
+
+    def _finish(self) -> None:
+        """A verdict ends this answer cleanly."""
+        if self._phase is not Phase.STREAMING:
+            return
+        if self._chunked:
+            self._write(_LAST_CHUNK)
+        else:
+            self._keep_alive = False
+        self._over()
+        self._ask_ended(Ending.CLIENT_LEFT, CloseCause.PROXY_CUT)
+
+    def _respond(self, answer: Respond) -> None:
+        """Answer in the upstream's place."""
+        if self._phase is not Phase.WAITING:
+            return
+        old = self._request.version < (1, 1)
+        cors = self._route.cors.fields(self._origin_header)
+        self._write(response_bytes(answer, cors, old=old, keep_alive=self._keep_alive))
+        self._route.counters.count_request(self._request.method, answer.status)
+        self._over()
+        self._ask_ended(Ending.CLIENT_LEFT)
+
+    def _report(self, item: Reportable) -> None:
+        """Count and log; an error there must not reach the stream."""
+        services = self._services
+        try:
+            services.reporter.report(self._route.settings.name, item, services.clock())
+        except Exception as error:
+            self._route.counters.count_fail_open("report")
+            services.log.event("check.failed_open", level="warning", upstream=self._route.settings.name,
+                               component="report", error=f"{type(error).__name__}: {error}")  # fmt: skip
 
     def _wake(self) -> None:
         self._timer = None
         if self._phase is Phase.STREAMING and self._exchange is not None:
             self._ask(self._exchange.wake, self._services.clock())
 
-    def _fail_open(self, error: Exception) -> None:
+    def _fail_open(self, error: Exception) -> bytes:
+        """The engine raised: go on without it. Returns what it held back."""
         exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            exchange.abandon()
-            failed = FailedOpen("detector", f"{type(error).__name__}: {error}")
-            self._services.reporter.report(self._route.settings.name, failed, self._services.clock())
+        self._report(FailedOpen("detector", f"{type(error).__name__}: {error}"))
+        return b"" if exchange is None else exchange.abandon()
 
     def _log_error(self, error: ProxyError) -> None:
         self._services.log.event(

@@ -23,7 +23,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from proxy.line_writer import LineWriter
-from proxy.privacy import hash_session
+from proxy.engine.privacy import hash_session
 
 Level = Literal["debug", "info", "warning", "error"]
 

@@ -26,6 +26,7 @@ from proxy.engine.findings import (
     Certainty,
     CloseCause,
     Finding,
+    QuarantineEnd,
     Reason,
     SessionCloseReason,
     Verdict,
@@ -42,13 +43,15 @@ METHODS = ("GET", "POST", "DELETE", "OPTIONS", "HEAD", OTHER)
 TIMED_METHODS = ("GET", "POST", "DELETE", OTHER)
 """`upstream_headers_seconds` costs eight series a method; preflights and HEAD share `other`."""
 PROTOCOLS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", OTHER)
-COMPONENTS = ("scanner", "ledger", "detector", "jsonrpc")
+COMPONENTS = ("detector", "gate", "report")
+"""What can give up on a stream: judging, a frame too large to hold back, counting and logging."""
 HTTP_CHILDREN = 24
 """Pairs of method and status counted apart; later ones of a method share the code `other`."""
 
 GAP_EVENTS = (0, 1, 2, 5, 10, 50, 100, 500, 1000)
 GAP_SECONDS = (0.5, 1, 5, 10, 30, 60, 300, 3600)
 DETECTION_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
+GATE_SECONDS = (0.001, 0.01, 0.1, 1, 10)
 HEADERS_SECONDS = (0.01, 0.05, 0.25, 1, 10)
 LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
@@ -115,13 +118,16 @@ class UpstreamCounters:
         "events_relayed_resume",
         "fail_open",
         "findings",
+        "gate_seconds",
         "http_requests",
         "http_requests_in_flight",
         "ledger",
         "mode",
         "name",
         "policy_actions",
+        "quarantine_rejected_requests",
         "quarantines",
+        "quarantines_ended",
         "requests_unanswered",
         "resume_attempts",
         "resume_gap_events",
@@ -145,7 +151,8 @@ class UpstreamCounters:
         self.events_relayed_post = self.events_relayed_get = self.events_relayed_resume = 0
         self.stream_bytes = self.sse_parse_errors = self.http_requests_in_flight = 0
         self.resume_attempts = self.events_lost = self.events_duplicated = 0
-        self.requests_unanswered = self.quarantines = 0
+        self.requests_unanswered = self.quarantines = self.quarantine_rejected_requests = 0
+        self.quarantines_ended: Counter[QuarantineEnd] = _zeros(QuarantineEnd)
         self.resume_verdicts: Counter[tuple[Verdict, Reason, Certainty]] = _zeros(PRODUCIBLE)
         self.verdict_exemplars: dict[tuple[str, ...], str] = {}
         """The hashed session last judged so; empty unless exemplars are on."""
@@ -164,6 +171,7 @@ class UpstreamCounters:
         self.resume_gap_events = Tally(GAP_EVENTS)
         self.resume_gap_seconds = Tally(GAP_SECONDS)
         self.detection_seconds = Tally(DETECTION_SECONDS)
+        self.gate_seconds = Tally(GATE_SECONDS)
 
     def count_request(self, method: str, status: int) -> None:
         """One request answered with `status`, by the upstream or by the proxy itself."""

@@ -14,8 +14,11 @@ from proxy.engine.findings import (
     CloseCause,
     FailedOpen,
     Finding,
+    Gated,
     Judged,
     Malformed,
+    QuarantineEnded,
+    QuarantineRejected,
     Raised,
     Reason,
     Reportable,
@@ -23,13 +26,14 @@ from proxy.engine.findings import (
     SessionClosed,
     SessionCloseReason,
     SessionOpened,
+    SessionQuarantined,
     StreamClosed,
     StreamOpened,
     Verdict,
 )
 from proxy.logs import Level, Log, Repeats
 from proxy.metrics import Metrics, UpstreamCounters
-from proxy.privacy import hash_session
+from proxy.engine.privacy import hash_session
 
 LEVELS: dict[Verdict, Level] = {
     Verdict.RESUMED: "info",
@@ -67,19 +71,15 @@ class Reporter:
         upstream_name: str,
         item: Reportable,
         now: float,
-        action: Action = Action.PASS,
-        would_cut: bool = False,
     ) -> None:
         """Count `item` and log it. `now` is monotonic seconds.
 
-        `action` is what policy did about a `Judged`, `would_cut` whether `enforce` would have cut
-        where it was not in force; other items ignore both. Raises KeyError for an upstream that is
-        not configured.
+        Raises KeyError for an upstream that is not configured.
         """
         counters = self._metrics.upstream(upstream_name)
         match item:
             case Judged():
-                self._judged(counters, item, now, action, would_cut)
+                self._judged(counters, item, now)
             case Raised():
                 self._raised(counters, item, now)
             case ResumeAttempted():
@@ -94,6 +94,10 @@ class Reporter:
                 )
             case SessionOpened() | SessionClosed():
                 self._session(counters, item)
+            case SessionQuarantined() | QuarantineRejected() | QuarantineEnded():
+                self._quarantine(counters, item, now)
+            case Gated():
+                counters.gate_seconds.observe(item.held_s)
             case StreamOpened() | StreamClosed():
                 self._stream(counters, item)
             case Malformed():
@@ -118,13 +122,11 @@ class Reporter:
                     error=item.error,
                 )
 
-    def _judged(
-        self, counters: UpstreamCounters, item: Judged, now: float, action: Action, would_cut: bool
-    ) -> None:
+    def _judged(self, counters: UpstreamCounters, item: Judged, now: float) -> None:
         j = item.judgement
         self._count_judged(counters, item, (j.verdict, j.reason, j.certainty))
-        counters.policy_actions[action] += 1
-        if would_cut:
+        counters.policy_actions[item.action] += 1
+        if item.would_cut:
             counters.policy_actions[Action.WOULD_CUT] += 1
         self._thinned(
             (counters.name, item.session, item.cursor, j.verdict),
@@ -148,7 +150,7 @@ class Reporter:
             away_s=None if item.away_s is None else round(item.away_s, 3),
             replica=item.replica,
             previous_replica=item.previous_replica,
-            action=action,
+            action=item.action,
             took_ms=round(item.took_s * 1000, 3),
         )
 
@@ -202,6 +204,42 @@ class Reporter:
                     upstream=counters.name,
                     session=item.session,
                     reason=item.reason,
+                )
+
+    def _quarantine(
+        self,
+        counters: UpstreamCounters,
+        item: SessionQuarantined | QuarantineRejected | QuarantineEnded,
+        now: float,
+    ) -> None:
+        match item:
+            case SessionQuarantined():
+                counters.quarantines += 1
+                self._log.event(
+                    "session.quarantined",
+                    level="error",
+                    upstream=counters.name,
+                    session=item.session,
+                    verdict=item.judgement.verdict,
+                    reason=item.judgement.reason,
+                    certainty=item.judgement.certainty,
+                    ttl_s=item.ttl_s,
+                )
+            case QuarantineRejected():
+                counters.quarantine_rejected_requests += 1
+                self._thinned(
+                    (counters.name, item.session, item.method),
+                    now,
+                    "quarantine.rejected",
+                    upstream=counters.name,
+                    session=item.session,
+                    method=item.method,
+                    status=item.status,
+                )
+            case QuarantineEnded():
+                counters.quarantines_ended[item.cause] += 1
+                self._log.event(
+                    "quarantine.ended", upstream=counters.name, session=item.session, cause=item.cause
                 )
 
     def _stream(self, counters: UpstreamCounters, item: StreamOpened | StreamClosed) -> None:

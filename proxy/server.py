@@ -10,11 +10,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
 from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy.engine.headers import Forwarding
 from proxy.errors import BadRequest, Draining, HeaderTooLarge, ListenFailed, NoUpstream, OverLimit, ProxyError
@@ -23,11 +23,12 @@ from proxy.metrics import Metrics
 from proxy.problem import problem_response
 from proxy.routing import find_upstream
 from proxy.settings import Settings, UpstreamSettings
+from proxy.synthetic import CorsMemory
 from proxy.tls import client_context, server_context
 from proxy.upstream import Address, Origin
 
-MAX_FIELD_BYTES = 64 * 1024
-MAX_FIELDS = 256
+MAX_HEAD_BYTES = 64 * 1024
+"""The largest request head: its target and its fields."""
 _NEVER_S = 10 * 365 * 86400.0
 _KEEPALIVE_PROBES = 4
 
@@ -40,7 +41,7 @@ _quiet.propagate = False
 class ClientConnection(web.RequestHandler):
     """A client's connection: aiohttp's protocol, which tells the exchange on it what happens at once."""
 
-    __slots__ = ("_listener", "forward", "loop", "peer")
+    __slots__ = ("_head_bytes", "_listener", "_upload", "forward", "loop", "peer")
 
     def __init__(self, listener: Listener, server: web.Server, **settings: Any) -> None:
         super().__init__(server, **settings)
@@ -48,6 +49,10 @@ class ClientConnection(web.RequestHandler):
         self.loop: asyncio.AbstractEventLoop = settings["loop"]
         self.forward: Forward | None = None
         self.peer: bytes | None = None
+        self._upload: StreamReader = EMPTY_PAYLOAD
+        """The body of the last request whose head is complete."""
+        self._head_bytes = 0
+        """What has come of a head that is not."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -56,6 +61,32 @@ class ClientConnection(web.RequestHandler):
         if isinstance(address, tuple):
             self.peer = str(address[0]).encode("ascii", "replace")
         self._listener.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client: too large a head, or an upload that breaks its framing, ends here."""
+        known, upload = self._request_count, self._upload
+        super().data_received(data)
+        if self._request_count != known and self._messages:
+            self._upload = self._messages[-1][1]
+            self._head_bytes = 0
+            if not upload.is_eof():  # what followed was neither more of it nor its end
+                self._give_up(BadRequest("the framing of the request's body is broken"))
+        elif upload.is_eof():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._give_up(_head_too_large())
+
+    def _give_up(self, error: ProxyError) -> None:
+        """The client can be understood no more: say so, unless it is being answered, and close."""
+        forward = self.forward
+        if forward is not None:
+            answering = forward.began
+            forward.client_left()
+            if answering:
+                self.force_close()
+                return
+        self.refuse(error)
+        self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone: the upstream learns it before anything else happens."""
@@ -94,7 +125,7 @@ class ClientConnection(web.RequestHandler):
             self.force_close()
             return CLOSE
         if isinstance(exc, LineTooLong):
-            return self.refuse(HeaderTooLarge(f"a request line or field is larger than {MAX_FIELD_BYTES} bytes"))
+            return self.refuse(_head_too_large())
         if status == 400:
             return self.refuse(BadRequest("the request is not valid HTTP/1.1"))
         return self.refuse(ProxyError("the proxy failed on this request"))
@@ -135,9 +166,9 @@ class Listener:
             logger=_quiet,
             access_log=None,
             keepalive_timeout=self._keepalive_s,
-            max_line_size=MAX_FIELD_BYTES,
-            max_field_size=MAX_FIELD_BYTES,
-            max_headers=MAX_FIELDS,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            max_headers=MAX_HEAD_BYTES,  # fields are not counted, their bytes are
             auto_decompress=False,
         )
         endpoint, tls = self._settings.listen, self._settings.tls
@@ -184,6 +215,8 @@ class Listener:
             return CLOSE
         if self._draining:
             return connection.refuse(Draining("the proxy is stopping"), head_only=head_only)
+        if _head_bytes(request) > MAX_HEAD_BYTES:
+            return connection.refuse(_head_too_large(), head_only=head_only)
         if request.method == "CONNECT":
             return connection.refuse(BadRequest("this is no tunnel: CONNECT is not served"))
         target = request.raw_path.encode("utf-8", "surrogateescape")
@@ -191,7 +224,9 @@ class Listener:
         if upstream is None:
             error = NoUpstream("no configured upstream takes this path and Host")
             return connection.refuse(error, head_only=head_only)
-        forward = connection.forward = Forward(self._services, self._routes[upstream.name], connection, request)
+        forward = connection.forward = Forward(
+            self._services, self._routes[upstream.name], connection, request
+        )
         try:
             return await forward.run()
         finally:
@@ -242,6 +277,18 @@ class Listener:
             await route.origin.close()
 
 
+def _head_too_large() -> HeaderTooLarge:
+    return HeaderTooLarge(f"the request head is larger than {MAX_HEAD_BYTES} bytes")
+
+
+def _head_bytes(request: web.BaseRequest) -> int:
+    """The size of a head that came in one read, too fast for the count of what is incomplete."""
+    size = len(request.raw_path)
+    for name, value in request.raw_headers:
+        size += len(name) + len(value) + 4
+    return size
+
+
 def _route(settings: Settings, upstream: UpstreamSettings, services: Services, metrics: Metrics) -> Route:
     address = Address.parse(upstream.url)
     timeouts = upstream.timeouts
@@ -264,4 +311,5 @@ def _route(settings: Settings, upstream: UpstreamSettings, services: Services, m
         forwarding=Forwarding(rewrite, upstream.forwarded == "append", scheme),
         replica_header=upstream.replica_header.lower().encode() if upstream.replica_header else None,
         prefix=path if upstream.strip_prefix and path != b"/" else b"",
+        cors=CorsMemory(),
     )

@@ -147,9 +147,6 @@ class Origin:
 
     def released(self, connection: Connection) -> None:
         """Keep it for the next request."""
-        if self._closed or self._keepalive_s <= 0:
-            connection.close()
-            return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle[connection] = None

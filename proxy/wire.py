@@ -51,7 +51,7 @@ class ResponseHead:
 
 def is_chunked(headers: Headers) -> bool:
     """Whether a request with these fields sends its body in chunks."""
-    return any(len(name) == 17 and name.lower() == b"transfer-encoding" for name, _ in headers)
+    return b"transfer-encoding" in [name.lower() for name, _ in headers if len(name) == 17]
 
 
 def encode_head(method: bytes, target: bytes, headers: Headers) -> bytes:
@@ -59,10 +59,12 @@ def encode_head(method: bytes, target: bytes, headers: Headers) -> bytes:
 
     Raises ValueError if any part holds a CR or LF: it would end the line and smuggle another.
     """
-    lines = [b"%b %b HTTP/1.1" % (method, target)]
-    lines += [b"%b: %b" % field for field in headers]
-    head = b"\r\n".join(lines) + b"\r\n\r\n"
-    line_ends = len(lines) + 1
+    parts = [method, b" ", target, b" HTTP/1.1\r\n"]
+    for name, value in headers:
+        parts += (name, b": ", value, b"\r\n")
+    parts.append(b"\r\n")
+    head = b"".join(parts)
+    line_ends = len(headers) + 2
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends:
         raise ValueError("a request line or header field holds a line break")
     return head
@@ -82,6 +84,10 @@ class Phase(Enum):
     # the final head is known, the end of the message is not
     COMPLETE = "complete"
     # the message ended; anything more on this connection was not asked for
+
+
+# On Python 3.11 an enum's member costs as much as a call each time it is looked up on its class.
+HEAD, BODY, COMPLETE = Phase.HEAD, Phase.BODY, Phase.COMPLETE
 
 
 class _Stop(Exception):
@@ -104,6 +110,7 @@ class ResponseReader:
         "_interim_count",
         "_parser",
         "_pieces",
+        "_read_bytes",
         "_reason",
         "error",
         "head",
@@ -116,7 +123,7 @@ class ResponseReader:
 
     def __init__(self) -> None:
         """Not ready before the first `begin`."""
-        self.phase = Phase.COMPLETE
+        self.phase = COMPLETE
         self.head: ResponseHead | None = None
         self.interim: list[ResponseHead] = []
         self.error: UpstreamMalformed | None = None
@@ -131,17 +138,19 @@ class ResponseReader:
         self._reason = b""
         self._bodiless = False
         self._framing_bytes = 0
+        self._read_bytes = 0
         self._interim_count = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def begin(self, *, bodiless: bool) -> None:
         """Expect a response. `bodiless`: it answers HEAD, so it ends with its head."""
-        self.phase = Phase.HEAD
+        self.phase = HEAD
         self._bodiless = bodiless
         self._framing_bytes = self._interim_count = 0
 
     def feed(self, data: bytes) -> bytes:
         """Take one read; return the body bytes in it, decoded and joined, b"" if there are none."""
+        self._read_bytes = len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -155,8 +164,8 @@ class ResponseReader:
             pieces.clear()
             self._framing_bytes = 0
             return body
-        if self.head is None and self.phase is not Phase.COMPLETE and self.error is None:
-            self._count_framing(len(data))
+        if self.head is None and self.phase is not COMPLETE and self.error is None:
+            self._count_framing()
         return b""
 
     def close(self) -> None:
@@ -165,7 +174,7 @@ class ResponseReader:
 
     def on_message_begin(self) -> None:
         """llhttp: a status line starts."""
-        if self.phase is not Phase.HEAD:
+        if self.phase is not HEAD:
             raise _Stop
         self._headers = []
         self._reason = b""
@@ -176,7 +185,7 @@ class ResponseReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """llhttp: a field of the head, or a trailer field, which is dropped: chunking is hop by hop."""
-        if self.phase is Phase.HEAD:
+        if self.phase is HEAD:
             self._headers.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
@@ -189,59 +198,65 @@ class ResponseReader:
             self.interim.append(head)
             return
         self.head = head
-        self.phase = Phase.BODY
+        self.phase = BODY
         self._framing_bytes = 0
         self.until_eof = not (head.bodiless or head.chunked or head.content_length is not None)
         self.reusable = self._parser.should_keep_alive() and not (head.version == "1.0" and head.chunked)
         if self._bodiless:
-            # llhttp does not know the request's method and would wait for a body. Nor can it say whether one
-            # was wrongly sent, to be taken for the next answer: this connection carries no other.
-            self.reusable = False
-            self.phase = Phase.COMPLETE
+            # llhttp does not know the request's method and would wait for a body. Stopping it costs the
+            # connection, as it must: a body sent all the same would be taken for the next answer.
+            self.phase = COMPLETE
             raise _Stop
 
     def on_message_complete(self) -> None:
         """llhttp: the end of a message, interim ones included."""
-        if self.phase is Phase.BODY:
-            self.phase = Phase.COMPLETE
+        if self.phase is BODY:
+            self.phase = COMPLETE
 
     def _checked_head(self) -> ResponseHead:
-        headers, parser = self._headers, self._parser
+        parser = self._parser
+        headers, self._headers = self._headers, []  # a long stream need not keep its head
         status, version = parser.get_status_code(), parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._refuse(f"HTTP/{version} is not spoken here")
         if status < 100 or status == 101:
             self._refuse(f"status {status} was not asked for")
-        size = len("HTTP/1.1 200 \r\n\r\n") + len(self._reason)
         length: int | None = None
         codings: list[bytes] = []
         for name, value in headers:
-            size += len(name) + len(value) + 4
-            if len(name) == 14 and name.lower() == b"content-length":
+            size = len(name)
+            if size == 14 and name.lower() == b"content-length":
                 length = int(value)  # llhttp admits digits only, and only once
-            elif len(name) == 17 and name.lower() == b"transfer-encoding":
+            elif size == 17 and name.lower() == b"transfer-encoding":
                 codings.append(value.lower())
-        if size > MAX_HEAD_BYTES:
-            self._refuse(f"the response head is larger than {MAX_HEAD_BYTES} bytes")
+        if self._framing_bytes + self._read_bytes > MAX_HEAD_BYTES:
+            self._check_size(headers)
         if codings and codings != [b"chunked"]:
             # The leg sends no TE field, so another coding was not negotiated; undoing a part of it would lie.
             self._refuse("a transfer coding other than chunked")
         bodiless = self._bodiless or status < 200 or status in _BODILESS_STATUS
         return ResponseHead(status, self._reason, headers, version, length, bool(codings), bodiless)
 
+    def _check_size(self, headers: Headers) -> None:
+        """Refuse a head that is too large, not one that merely came in a large read with its body."""
+        size = len("HTTP/1.1 200 \r\n\r\n") + len(self._reason)
+        size += sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+        if size > MAX_HEAD_BYTES:
+            self._refuse(f"a response head larger than {MAX_HEAD_BYTES} bytes")
+
     def _refuse(self, what: str) -> None:
         self.error = UpstreamMalformed(f"the upstream sent {what}")
         raise _Stop
 
     def _stopped(self, error: httptools.HttpParserError) -> None:
-        """Say what stopped llhttp. Surplus bytes after a complete message only cost the connection."""
-        if self.phase is Phase.COMPLETE:
+        """Say what stopped llhttp. After a complete message that only costs the connection."""
+        if self.phase is COMPLETE:
             self.reusable = False
         elif self.error is None:
             self.error = UpstreamMalformed(f"the upstream's response is not valid HTTP/1.1: {error}")
             self.error.__cause__ = error
 
-    def _count_framing(self, size: int) -> None:
-        self._framing_bytes += size
+    def _count_framing(self) -> None:
+        self._framing_bytes += self._read_bytes
         if self._framing_bytes > MAX_HEAD_BYTES:
             self.error = UpstreamMalformed(f"the upstream sent more than {MAX_HEAD_BYTES} bytes of framing")

@@ -1,6 +1,6 @@
 """A real forkwatch process for tests: its addresses, its counters, its log.
 
-The process is the installed command, started with a configuration file and stopped by its process group.
+The process is started with a configuration file of its own and stopped with all that it started.
 What it counted is read as differences, so that one process serves many tests.
 """
 
@@ -23,7 +23,8 @@ from typing import Any
 
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.02
-COMMAND = [str(Path(sys.executable).with_name("forkwatch")), "run", "--config"]
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-m", "proxy", "run", "--config"]
 SAMPLE = re.compile(r'^(forkwatch_\w+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? (\S+)')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -68,6 +69,7 @@ class Forkwatch:
                 stdout=out,
                 stderr=err,
                 stdin=subprocess.DEVNULL,
+                cwd=ROOT,
                 start_new_session=True,
             )
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -99,8 +101,10 @@ class Forkwatch:
         """The status and body of a page of the status listener."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.status_port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-        raw = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
+        try:
+            raw = await asyncio.wait_for(reader.read(), 5)
+        finally:
+            writer.close()
         head, _, body = raw.partition(b"\r\n\r\n")
         if b"chunked" in head.lower():
             body = b"".join(
@@ -109,10 +113,10 @@ class Forkwatch:
         return int(head.split()[1]), body.decode()
 
     async def metrics(self) -> Metrics:
-        """Every sample of the proxy's own metrics, by name and labels."""
+        """The samples of the proxy's own metrics that are not zero, by name and labels."""
         samples: Metrics = {}
         for line in (await self.fetch("/metrics"))[1].splitlines():
-            if found := SAMPLE.match(line):
+            if not line.endswith(" 0.0") and (found := SAMPLE.match(line)):
                 samples[found[1], frozenset(LABEL.findall(found[2] or ""))] = float(found[3])
         return samples
 
@@ -156,21 +160,24 @@ class Counters:
         return given
 
     async def settled(self, timeout_s: float = 5.0) -> Verdicts:
-        """The verdicts, once every resume that was attempted has one; TimeoutError else."""
+        """The verdicts, once every resume that was attempted has one; AssertionError else."""
 
         def every_resume_is_judged(now: Metrics) -> bool:
             attempts = self._grown(now, "resume_attempts_total", {})
             return self._grown(now, "resume_verdicts_total", {}) >= attempts
 
-        await self.until(every_resume_is_judged, timeout_s)
+        await self.until(every_resume_is_judged, "a verdict for every resume", timeout_s)
         return await self.verdicts()
 
     async def reached(self, name: str, at_least: float = 1, timeout_s: float = 5.0, **labels: str) -> None:
-        """Return once `forkwatch_NAME` grew by this much; TimeoutError else."""
-        await self.until(lambda now: self._grown(now, name, labels) >= at_least, timeout_s)
+        """Return once `forkwatch_NAME` grew by this much; AssertionError else."""
+        what = f"{name} {labels} grows by {at_least}"
+        await self.until(lambda now: self._grown(now, name, labels) >= at_least, what, timeout_s)
 
-    async def until(self, holds: Callable[[Metrics], bool], timeout_s: float) -> None:
-        """Return once the condition holds for the metrics; TimeoutError else."""
-        async with asyncio.timeout(timeout_s):
-            while not holds(await self.proxy.metrics()):
-                await asyncio.sleep(POLL_S)
+    async def until(self, holds: Callable[[Metrics], bool], what: str, timeout_s: float) -> None:
+        """Return once the condition holds for the metrics; AssertionError that says what never came."""
+        deadline = time.monotonic() + timeout_s
+        while not holds(await self.proxy.metrics()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"never came: {what}; the verdicts are {await self.verdicts()}")
+            await asyncio.sleep(POLL_S)

@@ -34,8 +34,12 @@ def on_both_loops(test: Callable[..., Coroutine[object, object, None]]) -> Calla
 
     @functools.wraps(test)
     def run(loop_factory: Callable[[], asyncio.AbstractEventLoop], **fixtures: object) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(4 * PATIENCE_S):
+                await test(**fixtures)
+
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(test(**fixtures))
+            runner.run(bounded())
 
     signature = inspect.signature(test)
     loop = inspect.Parameter("loop_factory", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -194,6 +198,7 @@ class Recorder:
     error: ProxyError | None = None
     ended: bool = False
     uploads: list[str] = field(default_factory=list)
+    on_informational: Callable[[], None] | None = None
     on_received: Callable[[], None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     heard_after_end: list[str] = field(default_factory=list)
@@ -207,6 +212,8 @@ class Recorder:
         """Record."""
         self._heard("informational")
         self.interim.append(head)
+        if self.on_informational is not None:
+            self.on_informational()
 
     def received(self, head: ResponseHead | None, body: bytes, ended: bool) -> None:
         """Record."""

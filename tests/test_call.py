@@ -200,6 +200,19 @@ async def test_early_answer_ends_the_upload() -> None:
 
 
 @on_both_loops
+async def test_early_answer_to_a_body_still_unsent() -> None:
+    """A body known at once but not yet taken by the upstream costs the connection as well."""
+    async with served() as (upstream, to):
+        sink = Recorder()
+        get(to, sink, method=b"POST", headers=length(30_000_000), body=bytes(30_000_000))
+        peer = await upstream.accepted()
+        peer.send(EMPTY)
+        await sink.over()
+        assert (sink.ended, to.idle_connections) == (True, 0)
+        assert len(await peer.gone(PATIENCE_S)) < 30_000_000
+
+
+@on_both_loops
 async def test_early_head_lets_the_upload_go_on() -> None:
     """An answer may begin, and stream, while the upload does; finished both ways the connection is kept."""
     async with served() as (upstream, to):

@@ -21,7 +21,7 @@ from proxy import __version__
 from proxy.cli import main
 from proxy.cli.loading import load_from
 from proxy.overrides import FLAGS
-from proxy.privacy import hash_session
+from proxy.engine.privacy import hash_session
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = str(ROOT / "config" / "forkwatch.yaml")

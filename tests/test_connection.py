@@ -17,7 +17,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamTruncated,
 )
-from tests.scripted_upstream import OK, PATIENCE_S, Recorder, get, on_both_loops, origin, served, turns
+from tests.scripted_upstream import EMPTY, OK, PATIENCE_S, Recorder, get, on_both_loops, origin, served, turns
 
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
@@ -189,20 +189,31 @@ async def test_connection_paused_at_the_end_is_reused_reading() -> None:
     """A pause ends with its exchange: the next one on the connection is read."""
     async with served() as (upstream, to):
         sink = Recorder()
-        call = get(to, sink)
-        sink.on_received = call.pause_reading
-        call.pause_reading()
+        sink.on_informational = get(to, sink).pause_reading
         peer = await upstream.accepted()
-        peer.send(OK + b"Content-Length: 2\r\n\r\nhi")
-        await turns(20)
-        assert sink.reads == []
-        call.resume_reading()
+        peer.send(b"HTTP/1.1 100 Continue\r\n\r\n" + EMPTY)
         await sink.over()
         again = Recorder()
         get(to, again)
         peer.send(OK + b"Content-Length: 2\r\n\r\nho")
         assert (await again.over()).body == b"ho"
         assert len(upstream.peers) == 1
+
+
+@on_both_loops
+async def test_reading_paused_while_connecting() -> None:
+    """A call paused before it has a connection starts paused."""
+    async with served() as (upstream, to):
+        sink = Recorder()
+        call = get(to, sink)
+        call.pause_reading()
+        peer = await upstream.accepted()
+        peer.send(EMPTY)
+        await peer.head()
+        await turns(20)
+        assert sink.head is None
+        call.resume_reading()
+        assert (await sink.over()).ended
 
 
 @on_both_loops

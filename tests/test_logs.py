@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.logs import EVENT_ID_KEYS, EVENTS, Level, Log, Repeats, open_log
-from proxy.privacy import hash_session
+from proxy.engine.privacy import hash_session
 from proxy.settings import LogSettings
 
 JSON = LogSettings(format="json", level="debug")

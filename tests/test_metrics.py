@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -337,6 +340,23 @@ def test_multiprocess_mode_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(name, "/nowhere")
     with pytest.raises(ConfigError):
         made()
+
+
+def test_multiprocess_mode_is_refused_before_the_client_library_is_imported() -> None:
+    """In a fresh process: a stray variable is our error with a remedy, not the library's traceback."""
+    program = (
+        "import sys\n"
+        "from proxy.errors import ConfigError\n"
+        "from proxy.metrics import Metrics\n"
+        "try: Metrics([('tools', 'observe')], version='1')\n"
+        "except ConfigError: print('prometheus_client' in sys.modules)\n"
+    )
+    env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": "/nowhere/at/all"}
+    root = Path(__file__).parent.parent
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, env=env, capture_output=True, timeout=30, check=False
+    )
+    assert (ran.stdout, ran.stderr) == (b"False\n", b"")
 
 
 def test_other_environments_are_not_refused() -> None:

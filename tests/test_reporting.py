@@ -36,7 +36,7 @@ from proxy.engine.findings import (
 )
 from proxy.logs import Log, open_log
 from proxy.metrics import Metrics
-from proxy.privacy import hash_session
+from proxy.engine.privacy import hash_session
 from proxy.reporting import LEVELS, Reporter
 from proxy.settings import LogSettings
 

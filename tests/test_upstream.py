@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 import pytest
 
@@ -79,6 +80,15 @@ async def test_idle_connection_is_closed_after_its_time() -> None:
         for peer in (second, first):
             assert await peer.gone(PATIENCE_S) == b""
         assert (to.open_connections, to.idle_connections) == (0, 0)
+
+
+async def test_idle_connection_is_too_old_though_the_timer_is_late() -> None:
+    """A loop that was held up does not reuse what it should have closed meanwhile."""
+    async with served(keepalive_s=0.02) as (upstream, to):
+        await exchange(upstream, to)
+        time.sleep(0.05)  # the loop is held up on purpose
+        await exchange(upstream, to)
+        assert len(upstream.peers) == 2
 
 
 @on_both_loops

@@ -214,6 +214,37 @@ async def test_tls(certificate: Path) -> None:
 
 
 @on_both_loops
+async def test_tls_closed_right_after_the_handshake(certificate: Path) -> None:
+    """A connection that ends before the request could be written fails the call, and does not lose it."""
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    context = server_context(certificate)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the server has the last word of the handshake
+    arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(arrived, leaving, server_side=True)
+    async with listening() as upstream, origin(secured(upstream), ssl_context=trusting) as to:
+        sink = Recorder()
+        get(to, sink)
+        peer = await upstream.accepted()
+        while not done(tls):
+            peer.send(leaving.read())
+            arrived.write(await peer.reader.read(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.unwrap()
+        peer.send(leaving.read())  # the end of the handshake and the goodbye in one write
+        await sink.over()
+        assert (type(sink.error), sink.head) == (UpstreamReset, None)
+
+
+def done(tls: ssl.SSLObject) -> bool:
+    """Whether the handshake is complete after what has arrived."""
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+@on_both_loops
 async def test_tls_with_an_unknown_authority(certificate: Path) -> None:
     """A certificate nobody vouches for is refused, and the reason is TLS."""
     async with listening(tls=server_context(certificate)) as upstream, origin(secured(upstream)) as to:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from proxy.privacy import hash_session
+from proxy.engine.privacy import hash_session
 
 
 def run(args: argparse.Namespace) -> int:

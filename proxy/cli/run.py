@@ -15,7 +15,9 @@ from proxy import __version__
 from proxy.cli.loading import load_from
 from proxy.config import Loaded
 from proxy.engine import ids
+from proxy.engine.findings import Action
 from proxy.engine.ledger import Bounds
+from proxy.engine.policy import Mode, Policy
 from proxy.engine.sessions import Ledger
 from proxy.errors import ListenFailed
 from proxy.forward import Services
@@ -23,7 +25,7 @@ from proxy.logs import Log, open_log
 from proxy.metrics import Metrics
 from proxy.reporting import Reporter
 from proxy.server import Listener
-from proxy.settings import Settings
+from proxy.settings import Settings, UpstreamSettings
 from proxy.status import DRAINING, STARTING, Status
 
 _EXPIRY_INTERVAL_S = 5.0
@@ -67,6 +69,8 @@ class _Process:
             session_idle_s=limits.session_idle_s,
         )
         self._ledger = Ledger(bounds, {u.name: ids.forced(u.ids) for u in settings.upstreams})
+        for u in settings.upstreams:
+            self._ledger.upstreams[u.name].policy = _policy(u)
         self._metrics = Metrics(
             ((u.name, u.mode) for u in settings.upstreams),
             version=__version__,
@@ -85,7 +89,12 @@ class _Process:
         settings, log = self._loaded.settings, self._log
         self._announce(settings)
         services = Services(
-            self._ledger, self._reporter, log, settings.limits.request_inspect_bytes, loop.time
+            ledger=self._ledger,
+            reporter=self._reporter,
+            log=log,
+            request_inspect_bytes=settings.limits.request_inspect_bytes,
+            gate_bytes=settings.limits.gate_bytes,
+            clock=loop.time,
         )
         status = Status(self._metrics, settings.status, stalled=self._stalled)
         listener = Listener(settings, services, self._metrics)
@@ -164,6 +173,17 @@ class _Process:
         took = round(loop.time() - began, 3)
         self._log.event("drain.finished", took_s=took, streams_cut=cut)
         self._log.event("proxy.stopped", took_s=took, streams_cut=cut)
+
+
+def _policy(upstream: UpstreamSettings) -> Policy:
+    return Policy(
+        mode=Mode(upstream.mode),
+        cut_on_suspected=upstream.enforce.cut_on == "suspected",
+        only_in_flight=upstream.enforce.when == "in_flight",
+        notify=upstream.annotate.notify,
+        quarantine_ttl_s=upstream.enforce.quarantine_ttl_s,
+        actions={key: Action(action) for key, action in upstream.actions.items()},
+    )
 
 
 def _bracketed(host: str) -> str:

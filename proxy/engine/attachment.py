@@ -19,7 +19,7 @@ class Attachment:
     A frame must be judged before it is given here.
     """
 
-    __slots__ = ("_appended", "_last", "_settled", "kind", "session", "stream")
+    __slots__ = ("_again", "_appended", "_last", "_same_log", "_settled", "kind", "session", "stream")
 
     def __init__(self, session: Session, stream: Stream, kind: AttachmentKind) -> None:
         self.session = session
@@ -29,11 +29,21 @@ class Attachment:
         """No replay can come any more: this connection has brought a new id, or is a POST's."""
         self._appended = False
         self._last: EventId | None = None
+        self._again: list[tuple[int, int]] = []
+        """What came again before anything new: the (id, digest) words, in order."""
+        self._same_log = False
+        """Among them was a payload that stands under one id only: it is the log that was known."""
 
     def begin_epoch(self) -> None:
-        """What comes from here on is another log: the session's next epoch."""
+        """What this connection brings is another log, and the session's next epoch.
+
+        What came first and looked like a replay was that log's beginning: cursors may name it.
+        """
         self.session.next_epoch()
         self._last = None
+        for id_word, word in self._again:
+            self.session.place_aside(self.stream, id_word, word)
+        self._again.clear()
 
     def record(self, shown: Shown) -> Raised | None:
         """Take note of one frame; returns a finding it gives rise to, else None."""
@@ -67,8 +77,12 @@ class Attachment:
 
     def _record_checked(self, shown: Shown, raw: bytes, parsed: EventId | None) -> Raised | None:
         session, stream = self.session, self.stream
-        how, _ = known(session.current_log(stream), shown.id_word, shown.word)
+        log = session.current_log(stream)
+        how, _ = known(log, shown.id_word, shown.word)
         if how in (Known.SAME, Known.UNSURE):
+            if not self._settled and len(self._again) < session.bounds.ids_per_stream:
+                self._again.append((shown.id_word, shown.word))
+                self._same_log |= how is Known.SAME and log.payload_count(shown.word) == 1
             return None  # shown before: a replay
         if how in (Known.DIFFERENT, Known.AMBIGUOUS):
             if self._begins():
@@ -77,8 +91,11 @@ class Attachment:
                 return None
             self._append(shown, raw, parsed)
             return Raised(Finding.ID_REUSED, session.name, stream.label, "another payload")
-        if not self._settled and session.elsewhere(shown.id_word, shown.word, stream) is not None:
+        if not self._settled and session.elsewhere(parsed, shown.id_word, shown.word, stream) is not None:
             session.complete = False  # crossed: delivered here, but it has its owner elsewhere
+            return None
+        if self._same_log and not self._settled and self._comes_before(parsed):
+            session.complete = False  # of the replayed past, but not held: no place among what is
             return None
         if self._begins() and self._comes_before(parsed):
             self.begin_epoch()
@@ -100,6 +117,7 @@ class Attachment:
         self.session.append(self.stream, raw, shown.id_word, shown.word, parsed, self._last)
         self._last = parsed
         self._appended = self._settled = True
+        self._again.clear()
 
     def _record_priming(self, shown: Shown, raw: bytes, parsed: EventId | None) -> None:
         """A priming id gets a place, so that a cursor of it can be found, but moves H only forward."""

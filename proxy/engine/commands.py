@@ -1,11 +1,23 @@
-"""What the engine asks of the shell: values, in the order in which to perform them."""
+"""What the engine asks of the shell: values, in the order in which to perform them.
+
+An input that returns `PASS` wants its bytes sent as they came. Any other list says itself, with
+`Send`, what is to be sent in their place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from proxy.engine.findings import Reportable
+from proxy.engine.findings import Judgement, Reportable
+
+
+class Party(Protocol):
+    """Another exchange of the same session, which the shell can reach."""
+
+    handle: object
+    """What the shell attached to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +34,50 @@ class WakeAfter:
     seconds: float
 
 
-Command = Report | WakeAfter
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send these bytes of the response's body."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the response cleanly, now, and give up the upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Break the response off, so that the client sees it is not whole, and give up the upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Give up the upstream's part of a request whose body is still coming; an answer of ours follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    """Answer with a head and a whole body of our own; whatever the upstream says is dropped.
+
+    `media_type` None is no body. The shell adds `Forkwatch-Verdict` and the CORS fields.
+    """
+
+    status: int
+    media_type: str | None
+    body: bytes
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Perform these on another exchange of the session, in this same turn of the loop."""
+
+    party: Party
+    commands: Sequence[Command]
+
+
+Command = Report | WakeAfter | Send | Finish | Abort | Withdraw | Respond | Elsewhere
 
 PASS: Sequence[Command] = ()
 """Nothing to do but let the bytes go as they came: the common case, one shared value."""

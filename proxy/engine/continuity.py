@@ -13,7 +13,7 @@ from enum import Enum
 
 from proxy.engine.digest import PRIMING, same
 from proxy.engine.findings import Certainty, Ending, Judgement, Reason, Verdict
-from proxy.engine.ids import LOOKS_CONTIGUOUS_AFTER, Dialect, EventId, IdClass, compare, guess
+from proxy.engine.ids import LOOKS_CONTIGUOUS_AFTER, Dialect, EventId, IdClass, compare, guess, skipped
 from proxy.engine.ledger import Ambiguous, Baseline, Known, Session, known
 
 _REFUSALS = {
@@ -78,8 +78,8 @@ class Resume:
     """
 
     __slots__ = ("_attached", "_certain", "_last", "_rewind", "_rewind_unique", "_rewind_unsure",
-                 "_deferred", "_guess", "_skipped", "_todo", "_unnumbered", "baseline", "cursor", "duplicated",
-                 "outstanding", "parsed", "session", "struck")  # fmt: skip
+                 "_deferred", "_guess", "_hole", "_read_as", "_skipped", "_todo", "_unnumbered", "baseline",
+                 "cursor", "duplicated", "outstanding", "parsed", "session", "struck")  # fmt: skip
 
     def __init__(
         self, session: Session, cursor: bytes, found: Baseline | Ambiguous | None, *, attached: bool
@@ -92,7 +92,8 @@ class Resume:
         self.cursor = cursor
         self.baseline = found
         self._guess = guess(cursor)
-        self.parsed = self._dialect().parse(cursor)
+        self._read_as = self._dialect()
+        self.parsed = self._read_as.parse(cursor)
         self._last: EventId | None = self.parsed
         """The newest id on this connection, beginning with the cursor."""
         self._attached = attached
@@ -113,6 +114,8 @@ class Resume:
         self.duplicated = 0
         self._deferred = False
         """Something new came before the backlog, where that may be healthy: the deadline decides."""
+        self._hole = 0
+        """Numbers that such events jumped over and that have not come."""
         self._unnumbered = False
 
     # ---- the head
@@ -135,6 +138,9 @@ class Resume:
             return None
         if shown.id is None:
             return self._without_id(shown)
+        if self._dialect() is not self._read_as:  # the session's ids have told meanwhile
+            self._read_as = self._dialect()
+            self._last = self.parsed = self._read_as.parse(self.cursor)
         baseline = self.baseline
         if not isinstance(baseline, Baseline):
             return self._without_baseline(shown)
@@ -169,26 +175,33 @@ class Resume:
                 return None
             return _suspect(Verdict.REWOUND, Reason.INCLUSIVE, got=shown.id, duplicated=1)
         parsed = self._parse(shown)
+        priming = shown.kind is FrameKind.PRIMING
+        if priming and self._primes_anew(parsed):
+            return None
         judgement = self._tags(shown, parsed) or self._order(shown, parsed)
         if judgement is not None:
             return _suspect(judgement.verdict, judgement.reason, got=shown.id)
-        if shown.kind is FrameKind.PRIMING:
+        if priming:
             return None
         return _suspect(Verdict.UNVERIFIABLE, Reason.NO_BASELINE, got=shown.id)
 
     def _priming(self, shown: Shown, how: Known) -> Judgement | None:
         """A priming frame moves the cursor: only its tags and order can tell, if it is new."""
         parsed = self._parse(shown)
-        if how is Known.PRIMED or shown.id == self.cursor:
+        if how is not Known.NO:
             self._advance(parsed)
             return None
-        dialect = self._dialect()
-        if dialect.inclusive and parsed is not None and parsed.seq[0] == dialect.first:
-            return None  # rmcp primes every connection with the first number
+        if self._primes_anew(parsed):
+            return None
         judgement = self._tags(shown, parsed) or self._order(shown, parsed)
         if judgement is None:
             self._advance(parsed)
         return judgement
+
+    def _primes_anew(self, parsed: EventId | None) -> bool:
+        """Whether this is how rmcp primes every connection: with the first number."""
+        dialect = self._dialect()
+        return dialect.inclusive and parsed is not None and parsed.seq[0] == dialect.first
 
     # ---- an id the stream of the cursor has shown
 
@@ -264,7 +277,8 @@ class Resume:
 
     def _elsewhere(self, shown: Shown) -> Judgement | None:
         assert isinstance(self.baseline, Baseline)
-        where = self.session.elsewhere(shown.id_word, shown.word, self.baseline.stream)
+        parsed = self._parse(shown)
+        where = self.session.elsewhere(parsed, shown.id_word, shown.word, self.baseline.stream)
         if where is None:
             return None
         reason, how = where
@@ -276,19 +290,27 @@ class Resume:
     def _unknown(self, shown: Shown) -> Judgement | None:
         assert isinstance(self.baseline, Baseline)
         parsed = self._parse(shown)
-        judgement = self._tags(shown, parsed) or self._order(shown, parsed)
-        if judgement is not None:
+        if crossed := self._tags(shown, parsed):
+            return crossed
+        order = compare(parsed, self.parsed, self._dialect())
+        if order == 0 and self._dialect().cls is not IdClass.TIMED:
+            return None  # the cursor's own place in other words
+        if order == -1 and self._rewind is Reason.CURSOR_IGNORED:
+            return self._passed(shown)  # of the past that is being replayed, though it never came by here
+        if judgement := self._order(shown, parsed) or self._passed(shown):
             return judgement
-        if rewound := self._passed(shown):
-            return rewound
         if self._todo or self._skipped:
             return self._past_outstanding(shown, parsed)
         if self._deferred:
-            return None
+            return self._filled(shown, parsed)
         if self.baseline.log.epoch != self.session.epoch:
             return Judgement(Verdict.FORK, Reason.EPOCH_CHANGED, got=shown.id)
         if (jump := self._jump(shown, parsed)) is not None:
-            return jump if self._decides_now() else None
+            if self._decides_now():
+                return jump
+            self._hole = jump.lost
+            self._advance(parsed)
+            return None
         if parsed is None or compare(self.parsed, parsed, self._dialect()) is None:
             return _suspect(Verdict.UNVERIFIABLE, Reason.OPAQUE_IDS, got=shown.id)
         timed = self._dialect().cls is IdClass.TIMED
@@ -315,11 +337,8 @@ class Resume:
     def _order(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
         """A new id that does not come after the cursor: the counter began anew (seeds 000, 004)."""
         dialect, evidence = self._dialect(), self.session.evidence
-        order = compare(parsed, self.parsed, dialect)
-        if order is None or order > 0 or parsed is None:
+        if parsed is None or compare(parsed, self.parsed, dialect) != -1:
             return None
-        if order == 0 and (dialect.cls is IdClass.TIMED or shown.id == self.cursor):
-            return None  # one millisecond is one place
         if evidence.disordered and not self._below_everything(parsed):
             return None
         reborn = dialect.first is not None and parsed.seq[-1] <= dialect.first
@@ -368,22 +387,46 @@ class Resume:
 
     def _jump(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
         """Seed 004 (b): the first new id is not the successor of the last one."""
-        last, evidence = self._last, self.session.evidence
+        last, evidence = self._reached(), self.session.evidence
         if parsed is None or last is None or parsed.stream != last.stream:
             return None
-        lost = parsed.seq[0] - last.seq[0] - 1
+        lost = skipped(last, parsed)
         if lost <= 0:
             return None
-        if evidence.contiguous:
-            certainty = Certainty.PROVEN if evidence.convicts else Certainty.SUSPECTED
-            return Judgement(Verdict.GAP, Reason.FORWARD_JUMP, certainty, got=shown.id, lost=lost)
         assert isinstance(self.baseline, Baseline)
         stream, run = self.baseline.stream, self.baseline.log.run
+        if evidence.contiguous:
+            if self.session.grew and self.session.counted_past(stream, last.seq[0] + 1):
+                return None  # one counter for all streams, whatever the form of the ids says
+            certainty = Certainty.PROVEN if evidence.convicts else Certainty.SUSPECTED
+            return Judgement(Verdict.GAP, Reason.FORWARD_JUMP, certainty, got=shown.id, lost=lost)
         if self._dialect().name != "integer" or run < LOOKS_CONTIGUOUS_AFTER:
             return None
         if self.session.upstream.counted_elsewhere(self.session, stream, last.seq[0] - run):
             return None
         return _suspect(Verdict.GAP, Reason.FORWARD_JUMP, got=shown.id, lost=lost)
+
+    def _reached(self) -> EventId | None:
+        """How far this connection has come, or another one of the same stream meanwhile."""
+        assert isinstance(self.baseline, Baseline)
+        last, newest = self._last, self.baseline.stream.last
+        if last is None or newest is None or newest.stream != last.stream:
+            return last
+        return max(last, newest, key=lambda each: each.seq)
+
+    def _filled(self, shown: Shown, parsed: EventId | None) -> Judgement | None:
+        """A live event came before the backlog; this is of the backlog, or live and further on."""
+        last = self._last
+        if parsed is None or last is None:
+            return None
+        if parsed.seq > last.seq:
+            self._hole += skipped(last, parsed)
+            self._advance(parsed)
+        else:
+            self._hole -= 1
+        if self._hole > 0:
+            return None
+        return Judgement(Verdict.RESUMED, Reason.CONTINUED, self._certain, got=shown.id)
 
     # ---- the end, and silence
 
@@ -394,7 +437,7 @@ class Resume:
         missing = self.missing
         if not isinstance(self.baseline, Baseline):
             return _suspect(Verdict.UNVERIFIABLE, Reason.NO_BASELINE)
-        if not missing:
+        if not missing and not self._hole:
             if self._unnumbered:
                 return _suspect(Verdict.UNVERIFIABLE, Reason.IDS_ABSENT)
             return Judgement(Verdict.RESUMED, Reason.IDLE)
@@ -404,6 +447,8 @@ class Resume:
             if overdue and not self.struck:
                 return _suspect(Verdict.GAP, Reason.NOTHING_REPLAYED, lost=missing)
             return _suspect(Verdict.INCONCLUSIVE, Reason.CLIENT_LEFT)
+        if not missing:
+            return _suspect(Verdict.GAP, Reason.FORWARD_JUMP, lost=self._hole)
         if self.struck:
             return _suspect(Verdict.INCONCLUSIVE, Reason.UPSTREAM_CLOSED)
         certainty = Certainty.SUSPECTED if self._attached else Certainty.PROVEN
@@ -424,10 +469,14 @@ class Resume:
         if self._deferred:
             if missing:
                 return _suspect(Verdict.GAP, Reason.SUCCESSORS_SKIPPED, lost=missing)
-            return _suspect(Verdict.GAP, Reason.FORWARD_JUMP)
-        if missing and deadlines >= OVERDUE_DEADLINES:
-            return _suspect(Verdict.GAP, Reason.NOTHING_REPLAYED, lost=missing)
-        return None
+            return _suspect(Verdict.GAP, Reason.FORWARD_JUMP, lost=self._hole)
+        return self.given_up() if deadlines >= OVERDUE_DEADLINES else None
+
+    def given_up(self) -> Judgement | None:
+        """Silence is taken for the answer: what is outstanding will not come. None if nothing is."""
+        if not self.missing:
+            return None
+        return _suspect(Verdict.GAP, Reason.NOTHING_REPLAYED, lost=self.missing)
 
     # ---- small questions
 

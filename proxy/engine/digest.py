@@ -1,14 +1,15 @@
 """The digest of a message: one 64-bit word by which two payloads are compared, and what the message is.
 
-Laws: equal messages have equal words in every process and release, however a server serialises them on
-replay (key order, white space, string escapes, explicit nulls, `1.0` for `1`). Different words prove
-different messages; equal words prove nothing beyond 2^-64. `UNKNOWN` is never compared.
+Laws: equal messages have equal words in every process, however a server serialises them on replay: key
+order, white space, string escapes, explicit nulls and `1.0` for `1` change nothing. Two messages that
+differ share a word by chance only, once in 2^63. `UNKNOWN` compares with nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -23,13 +24,13 @@ PRIMING = 1  # an id without a message; no message has this word
 
 # Part of the format of stored ledgers: a change makes every stored word another one.
 _SEED = 0x666F726B77617463
-_RESERVED = 2  # words below it are taken
+_KNOWN = 2  # a bit that every word has, so that none is `UNKNOWN` or `PRIMING`
 
 # How the canonical text shows an integral float: a number stands before one of `,]}` or ends the text.
 _SMALL_FLOAT = re.compile(rb"\.0(?:[,\]}]|\Z)")
 _LARGE_FLOAT = re.compile(rb"e\+1[6-9](?:[,\]}]|\Z)")
 _PLUS = 0x2B  # its exponent; looked for first, being ten times cheaper
-_INT_RANGE = (-(2.0**63), 2.0**64)  # what `parse` reads as an integer, if it is written as one
+_INT_RANGE = (-(2**63), 2**64)  # what `parse` reads as an integer, if it is written as one
 
 
 def read(payload: bytes) -> Message | None:
@@ -82,12 +83,11 @@ def _word(value: object) -> int:
             text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
         except RecursionError:
             return UNKNOWN
-    word = xxhash.xxh3_64_intdigest(text, _SEED)
-    return word if word >= _RESERVED else word + _RESERVED
+    return xxhash.xxh3_64_intdigest(text, _SEED) | _KNOWN
 
 
 def _plain(value: Any) -> Any:
-    """Return the value without null members, and with integral floats as the integers they equal."""
+    """Return the value without null members; its numbers as integers where 64 bits hold them, else floats."""
     kind = type(value)
     if kind is dict:
         return {name: _plain(member) for name, member in value.items() if member is not None}
@@ -95,6 +95,9 @@ def _plain(value: Any) -> Any:
         return [_plain(member) for member in value]
     if kind is float and value.is_integer() and _INT_RANGE[0] <= value < _INT_RANGE[1]:
         return int(value)
+    if kind is int and not _INT_RANGE[0] <= value < _INT_RANGE[1]:
+        with suppress(OverflowError):
+            return float(value)
     return value
 
 

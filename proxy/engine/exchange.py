@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.engine.commands import PASS, Command, Report
+from proxy.engine import quarantine
+from proxy.engine.commands import PASS, Command, Report, Withdraw
 from proxy.engine.continuity import Resume, refusal
 from proxy.engine.digest import id_word
 from proxy.engine.findings import (
@@ -29,7 +30,7 @@ from proxy.engine.findings import (
 )
 from proxy.engine.jsonrpc import RequestBody, requests, session_error_in_body
 from proxy.engine.ledger import Baseline, Loop, Pending, Session, Stream, Upstream
-from proxy.engine.relay import Circumstances, Relay
+from proxy.engine.relay import Relay, Resumption
 from proxy.engine.sessions import Ledger
 
 LOOP_RESUMES = 20
@@ -66,6 +67,8 @@ class Answer:
     """A content coding other than identity."""
     session: bytes | None = None
     replica: str | None = None
+    whole: bool = False
+    """Its head promises its length."""
 
     @property
     def succeeded(self) -> bool:
@@ -76,33 +79,74 @@ class Answer:
 class Exchange:
     """One request from its head to the end of its answer.
 
-    Inputs in order: `began`, `uploaded` (any time, at most once), then `responded`, `receive` and
-    `wake` while it streams, `answered` for a body that is no stream, `ended`. Each returns commands.
+    Inputs in order: `began`, `uploaded` (once the body is known, or known to be too large), then
+    `responded`, `receive` and `wake` while it streams, `answered` for a body that is no stream,
+    `ended`. `cut` may come at any time. Each returns commands.
     """
 
-    __slots__ = ("_body", "_deadline_s", "_in_session", "_ledger", "_out", "_replied", "_request", "_stream",
-                 "_upstream", "relay", "session")  # fmt: skip
+    __slots__ = ("_body", "_deadline_s", "_gate_bytes", "_ledger", "_out", "_replied", "_request", "_stream",
+                 "_upload_known", "_upstream", "_withdrawn", "drops_session", "handle", "relay", "session")  # fmt: skip
 
-    def __init__(self, ledger: Ledger, upstream: Upstream, request: Request, now: float, *, deadline_s: float) -> None:
-        """`deadline_s` is the upstream's `replay_deadline`."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        upstream: Upstream,
+        request: Request,
+        now: float,
+        *,
+        deadline_s: float,
+        gate_bytes: int = 1 << 20,
+        handle: object = None,
+    ) -> None:
+        """`deadline_s` is the upstream's `replay_deadline`; `handle` is the shell's, for `Elsewhere`."""
         self._ledger = ledger
         self._upstream = upstream
         self._request = request
         self._deadline_s = deadline_s
+        self._gate_bytes = gate_bytes
         self._body: RequestBody | None = None
+        self._upload_known = request.method != "POST"
+        self._withdrawn = False
+        """Cut while its body was coming: it is answered once its ids are known."""
         self._stream: Stream | None = None
         self._replied = False
         self._out: list[Command] = []
+        self.handle = handle
+        self.drops_session = False
+        """The request goes upstream without its session: an `initialize` that carries a dead one."""
         self.relay: Relay | None = None
         self.session: Session | None = None
         if request.session is not None:
-            self.session = ledger.find(upstream, request.session, now)
+            self._join(ledger.find(upstream, request.session, now))
+
+    def _join(self, session: Session | None) -> None:
+        """The exchange belongs to this session, and is cut with it."""
+        if self.session is not None:
+            self.session.exchanges.pop(self, None)
+        self.session = session
+        if session is not None:
+            session.exchanges[self] = None
+
+    @property
+    def needs_upload(self) -> bool:
+        """Whether nothing may go upstream before the body is known: it may be an `initialize`."""
+        return (
+            self._request.method == "POST"
+            and self.session is not None
+            and self.session.quarantine is not None
+        )
 
     # ---- the request
 
     def began(self, now: float) -> Sequence[Command]:
-        """The request's head is known and about to be sent upstream."""
+        """The request's head is known and about to be sent upstream, unless this says `Respond`."""
         request, session = self._request, self.session
+        if session is not None and session.quarantine is not None:
+            session.quarantine.touch(now)
+            if request.method not in ("POST", "DELETE"):
+                self._replied = True
+                return quarantine.answer_get(session, self._resumed_stream(session), request.method)
+            return PASS
         if session is not None and session.ended and request.method not in ("DELETE", "OPTIONS", "HEAD"):
             self._report(Raised(Finding.STALE_SESSION_USE, session.name))
         if request.resumes:
@@ -116,14 +160,39 @@ class Exchange:
                 self._watch_for_loop(session, request.cursor, now)
         return self._take()
 
-    def uploaded(self, body: bytes, now: float) -> Sequence[Command]:
-        """The whole request body, if it was small enough to be inspected."""
-        if self._request.method != "POST" or not body:
+    def _resumed_stream(self, session: Session) -> Stream | None:
+        """The stream that this request resumes, None if it resumes none or an unknown one."""
+        cursor = self._request.cursor if self._request.method == "GET" else None
+        found = None if cursor is None else session.locate(id_word(cursor))
+        return found.stream if isinstance(found, Baseline) else None
+
+    def uploaded(self, body: bytes | None) -> Sequence[Command]:
+        """The whole request body; None if it is too large to be inspected."""
+        if self._request.method != "POST":
             return PASS
-        self._body = requests(body)
-        if self.session is not None:
-            self._expect(self.session)
-        return self._take()
+        self._upload_known = True
+        self._body = requests(body) if body else None
+        session = self.session
+        if session is None:
+            return PASS
+        if session.quarantine is not None:
+            return self._uploaded_to_quarantined(session)
+        self._expect(session)
+        return PASS
+
+    def _uploaded_to_quarantined(self, session: Session) -> Sequence[Command]:
+        """An `initialize` passes without the dead session; the rest is answered here."""
+        body = self._body
+        if body is not None and body.is_initialize and not self._withdrawn:
+            self.drops_session = True
+            self._join(None)
+            return PASS
+        if self._replied:
+            return PASS
+        self._replied = True
+        return (
+            quarantine.answer_post(session, body) if self._withdrawn else quarantine.refuse(session, "POST")
+        )
 
     def _expect(self, session: Session) -> None:
         """The requests of the body are in flight in `session`; its cancellations end theirs."""
@@ -145,10 +214,16 @@ class Exchange:
         """The head of the answer has come; `relay` is set if its body is an event stream."""
         request = self._request
         self._replied = True
+        session = self.session
+        if session is not None and session.quarantine is not None and request.method == "DELETE":
+            return PASS if answer.succeeded else quarantine.deleted(session)
         if request.method == "DELETE":
             self._deleted(answer)
         elif answer.succeeded:
             self._adopt(answer, now)
+            if self.session is not None and self.session.quarantine is not None:
+                self._replied = False
+                return [*self._take(), *self.cut()]
             if answer.is_stream and request.method in ("GET", "POST"):
                 self._begin_stream(answer, now)
                 return self._take()
@@ -167,14 +242,16 @@ class Exchange:
         if key is None:
             return
         protocol = body.protocol_version if body is not None and initialized else request.protocol
-        self.session, reports = self._ledger.open(
+        session, reports = self._ledger.open(
             self._upstream, key, now, initialized=initialized, protocol=protocol
         )
         for item in reports:
             self._report(item)
-        if self.session.missed:
-            self.session.missed = False
-            self._report(Raised(Finding.SESSION_FLAPPING, self.session.name))
+        if session is not self.session:
+            self._join(session)
+        if session.missed:
+            session.missed = False
+            self._report(Raised(Finding.SESSION_FLAPPING, session.name))
 
     def _deleted(self, answer: Answer) -> None:
         if self.session is not None and answer.succeeded:
@@ -217,14 +294,13 @@ class Exchange:
 
     def _begin_stream(self, answer: Answer, now: float) -> None:
         request, session = self._request, self.session
-        resume: Resume | None = None
-        seen: Circumstances | None = None
+        resumption: Resumption | None = None
         if session is None:
             kind = AttachmentKind.POST if request.method == "POST" else AttachmentKind.GET
             stream = Stream(0, kind, 0)
         elif request.resumes:
             kind = AttachmentKind.RESUME
-            stream, resume, seen = self._resume(session, answer, now)
+            stream, resumption = self._resume(session, answer, now)
         elif request.method == "POST":
             kind = AttachmentKind.POST
             stream = session.open_stream(kind)
@@ -235,9 +311,15 @@ class Exchange:
             self._owe(stream)
         stream.replica = answer.replica
         self.relay = Relay(
-            self._ledger, kind, session, stream, now=now, readable=not answer.encoded,
-            resume=resume, circumstances=seen, deadline_s=self._deadline_s,
-        )  # fmt: skip
+            self._ledger,
+            kind,
+            session,
+            stream,
+            now=now,
+            readable=not answer.encoded,
+            whole=answer.whole,
+            resumption=resumption,
+        )
         self._out += self.relay.opened(now)
 
     def _owe(self, stream: Stream) -> None:
@@ -259,7 +341,7 @@ class Exchange:
             self._report(Raised(Finding.RECONNECT_WITHOUT_CURSOR, session.name, stream.label))
         return stream
 
-    def _resume(self, session: Session, answer: Answer, now: float) -> tuple[Stream, Resume, Circumstances]:
+    def _resume(self, session: Session, answer: Answer, now: float) -> tuple[Stream, Resumption]:
         cursor = self._request.cursor
         assert cursor is not None
         found = session.locate(id_word(cursor))
@@ -271,9 +353,18 @@ class Exchange:
             stream = session.open_stream(AttachmentKind.GET)
             if found is None and session.complete:
                 self._report(Raised(Finding.CURSOR_NOT_VALIDATED, session.name))
-        resume = Resume(session, cursor, found, attached=stream.attachments > 0)
-        seen = Circumstances(cursor, stream.high, _away(stream, now), answer.replica, stream.replica)
-        return stream, resume, seen
+        return stream, Resumption(
+            resume=Resume(session, cursor, found, attached=stream.attachments > 0),
+            policy=self._upstream.policy,
+            deadline_s=self._deadline_s,
+            gate_bytes=self._gate_bytes,
+            member=self,
+            cursor=cursor,
+            high=stream.high,
+            away_s=_away(stream, now),
+            replica=answer.replica,
+            previous_replica=stream.replica,
+        )
 
     # ---- the rest of the answer
 
@@ -294,11 +385,18 @@ class Exchange:
         return PASS
 
     def ended(self, how: Ending, now: float, cause: CloseCause | None = None) -> Sequence[Command]:
-        """The exchange is over; `cause` is given where the shell knows better than `how` says."""
+        """The exchange is over; `cause` is given where the shell knows better than `how` says.
+
+        The commands are to be performed before the response is ended.
+        """
         if self.relay is not None:
-            return self.relay.ended(how, now, cause)
-        if not self._replied:
+            self._out += self.relay.ended(how, now, cause)
+        self._leave()
+        if self.relay is None and not self._replied:
             self._replied = True
+            session = self.session
+            if session is not None and session.quarantine is not None and self._request.method == "DELETE":
+                return [*self._take(), *quarantine.deleted(session)]
             self._requests_are_over()
             if self._request.resumes:
                 reason = Reason.CLIENT_LEFT if how is Ending.CLIENT_LEFT else Reason.UPSTREAM_FAILED
@@ -306,12 +404,38 @@ class Exchange:
                 self._judge_without_stream(judgement, now, None)
         return self._take()
 
-    def abandon(self) -> None:
-        """The engine failed on this exchange: let go of it, and claim nothing more about its session."""
+    def abandon(self) -> bytes:
+        """The engine failed on this exchange: let go of it, and claim nothing more about its session.
+
+        Returns the bytes of its stream that were held back.
+        """
         if self.session is not None:
             self.session.complete = False
+        self._leave()
+        return b"" if self.relay is None else self.relay.abandon()
+
+    def _leave(self) -> None:
+        if self.session is not None:
+            self.session.exchanges.pop(self, None)
+
+    # ---- the cut
+
+    def cut(self) -> Sequence[Command]:
+        """The session was quarantined by another exchange: end this one, each kind as clients need it."""
+        session, method = self.session, self._request.method
+        if session is None or method == "DELETE" or (self._body is not None and self._body.is_initialize):
+            return PASS
         if self.relay is not None:
-            self.relay.abandon()
+            return self.relay.cut()
+        if self._replied:
+            return PASS  # an answer that is under way is let through
+        if not self._upload_known:
+            self._withdrawn = True
+            return [Withdraw()]
+        self._replied = True
+        if method == "POST":
+            return quarantine.answer_post(session, self._body)
+        return quarantine.answer_get(session, self._resumed_stream(session), method)
 
     # ---- loops
 

@@ -188,6 +188,17 @@ class CloseCause(StrEnum):
     PROXY_ERROR = "proxy_error"
 
 
+class QuarantineEnd(StrEnum):
+    """Why a quarantine was lifted: the label of `quarantines_ended_total`."""
+
+    REINITIALIZED = "reinitialized"
+    """An `initialize` was answered with that very session id."""
+    TTL = "ttl"
+    """No request has carried the session for `quarantine_ttl`."""
+    EVICTED = "evicted"
+    """Too many sessions are quarantined: the oldest made room."""
+
+
 class SessionCloseReason(StrEnum):
     """Why a session left the ledger: the label of `sessions_closed_total`."""
 
@@ -236,6 +247,9 @@ class Judged:
     took_s: float
     replica: str | None
     previous_replica: str | None
+    action: Action = Action.PASS
+    would_cut: bool = False
+    """`enforce` would have cut, and is not in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +286,39 @@ class SessionClosed:
 
     session: str
     reason: SessionCloseReason
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuarantined:
+    """A verdict cut the session: its requests are refused until the client starts a new one."""
+
+    session: str
+    judgement: Judgement
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRejected:
+    """A request of a quarantined session was answered by the proxy."""
+
+    session: str
+    method: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineEnded:
+    """A session is no longer quarantined."""
+
+    session: str
+    cause: QuarantineEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """How long the frames of a resumed stream were held back in all, in `enforce`, until its verdict."""
+
+    held_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +369,10 @@ Reportable = (
     | ResumeAttempted
     | SessionOpened
     | SessionClosed
+    | SessionQuarantined
+    | QuarantineRejected
+    | QuarantineEnded
+    | Gated
     | StreamOpened
     | StreamClosed
     | Malformed

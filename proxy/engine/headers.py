@@ -39,6 +39,7 @@ class RequestHead:
     cursor: bytes | None = None
     protocol: str | None = None
     host: bytes | None = None
+    origin: bytes | None = None
     content_length: int | None = None
     chunked: bool = False
     accepts_stream: bool = False
@@ -80,6 +81,8 @@ def request_head(raw: Fields, peer: bytes | None, forwarding: Forwarding) -> Req
                 head.protocol = value.decode("latin-1")
             case b"host":
                 head.host = value
+            case b"origin":
+                head.origin = value
             case b"content-length":
                 head.content_length = int(value) if value.isdigit() else None
             case b"transfer-encoding":

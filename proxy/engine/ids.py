@@ -262,6 +262,11 @@ def compare(a: EventId | None, b: EventId | None, dialect: Dialect) -> int | Non
     return (a.seq > b.seq) - (a.seq < b.seq)
 
 
+def skipped(earlier: EventId, later: EventId) -> int:
+    """How many numbers lie between two ids of one stream; negative if `later` is not later."""
+    return later.seq[0] - earlier.seq[0] - 1
+
+
 class Evidence:
     """What one session's ids have shown about their dialect.
 
@@ -312,6 +317,8 @@ class Evidence:
             self.agreed = max(self.agreed, TRUST_AFTER)  # nobody embeds this session's id by chance
         if previous is None:
             return
+        if self.dialect.inclusive and previous.stream is None and previous.seq[0] == self.dialect.first:
+            return  # rmcp before 2.0 primes every stream with the first id of the common one
         if previous.stream != current.stream or previous.session != current.session or (
             previous.epoch != current.epoch and not self.forced
         ):  # fmt: skip
@@ -325,7 +332,7 @@ class Evidence:
         if current.seq == previous.seq and self.dialect.cls is not IdClass.TIMED:
             return  # rmcp primes a stream with the id of its first message
         self.agreed += 1 if self.agreed else 2  # the first agreement vouches for both ids
-        if self.dialect.cls is IdClass.CONTIGUOUS and current.seq[0] != previous.seq[0] + 1:
+        if self.dialect.cls is IdClass.CONTIGUOUS and skipped(previous, current):
             self.holes = True
 
     @property

@@ -25,6 +25,7 @@ _SESSION_WORDS = re.compile(
     r"|(?:unknown|expired|invalid|no valid).{0,40}session",
     re.IGNORECASE | re.DOTALL,
 )
+_MESSAGE_SIZE = 256  # of a message that is searched for them: no peer sets the cost
 _TIMEOUT_WORDS = re.compile(r"time[d -]*out", re.IGNORECASE)  # the SDKs' own -32001 is a request timeout
 
 
@@ -143,13 +144,12 @@ def _one(value: dict[str, Any]) -> Message:
 def _is_session_error(error: object, key: str | None) -> bool:
     """Whether the `error` member of an answer says that the session is gone."""
     if isinstance(error, str):
-        return _SESSION_WORDS.search(error) is not None
+        return _SESSION_WORDS.search(error[:_MESSAGE_SIZE]) is not None
     if not isinstance(error, dict):
         return False
     message = error.get("message")
     code = error.get("code")
-    if not isinstance(message, str):
-        message = ""
+    message = message[:_MESSAGE_SIZE] if isinstance(message, str) else ""
     if not isinstance(code, int):
         code = None
     if _SESSION_WORDS.search(message):
@@ -212,9 +212,10 @@ def _ids_as_sent(body: bytes, read: tuple[RequestId, ...]) -> tuple[RequestId, .
     if not any(isinstance(one, float) for one in read):
         return read
     try:
-        return _ids(one for one in _members(parse_exactly(body)) if isinstance(one.get("method"), str))
-    except ValueError:
+        exact = _ids(one for one in _members(parse_exactly(body)) if isinstance(one.get("method"), str))
+    except ValueError:  # nested more deeply than only `parse` can follow
         return read
+    return exact
 
 
 def answer_keys(body: bytes) -> tuple[str, ...]:

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from proxy.engine.digest import PRIMING, same
-from proxy.engine.findings import AttachmentKind, Reason
+from proxy.engine.commands import Command
+from proxy.engine.findings import AttachmentKind, Judgement, Reason
 from proxy.engine.ids import Dialect, EventId, Evidence
+from proxy.engine.jsonrpc import RequestId
+from proxy.engine.policy import Policy
 
 _STREAM_BYTES = 900
 _SESSION_BYTES = 2600
@@ -27,6 +31,9 @@ _MAX_IN_FLIGHT = 1024
 """Requests remembered per session; MCP clients keep a handful."""
 _MAX_HIGH = 256
 """Bytes kept of a stream's newest id."""
+_BEGINNING = 16
+"""Entries at the beginning of a log that its window never drops: a server that replays everything
+begins with them, and so does a log begun anew; without them the two look alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +48,10 @@ class Bounds:
 
 
 class Log:
-    """The ids of one stream in one epoch, oldest first, in a window of `limit`.
+    """The ids of one stream in one epoch, oldest first: its beginning, and a window of the newest.
 
-    A *place* counts from the first id ever appended, so it stays true when the window moves.
+    Both together hold `limit` entries. A *place* counts from the first id ever appended, so it stays
+    true when the window moves.
     """
 
     __slots__ = ("epoch", "ids", "run", "start", "total", "words")
@@ -53,7 +61,7 @@ class Log:
         self.ids = array("Q")
         self.words = array("Q")
         self.start = 0
-        """Where the oldest entry stands once the window is full and the arrays are rings."""
+        """Where, behind the beginning, the oldest entry of the window stands once it is a ring."""
         self.total = 0
         """Entries appended ever: the place of the next one."""
         self.run = 0
@@ -70,36 +78,50 @@ class Log:
             ids.append(id_word)
             self.words.append(word)
             return True
-        start = self.start
-        ids[start] = id_word
-        self.words[start] = word
-        self.start = (start + 1) % limit
+        beginning = self._beginning
+        at = beginning + self.start
+        ids[at] = id_word
+        self.words[at] = word
+        self.start = (self.start + 1) % (limit - beginning)
         return False
+
+    @property
+    def _beginning(self) -> int:
+        return min(_BEGINNING, len(self.ids) // 4)
+
+    @property
+    def oldest(self) -> int:
+        """The place from which on every entry is held."""
+        size = len(self.ids)
+        return 0 if self.total == size else self.total - size + self._beginning
 
     def places(self, id_word: int) -> list[int]:
         """Where this id stands, oldest first; empty if it does not."""
-        ids = self.ids
+        ids, beginning = self.ids, self._beginning
+        window = len(ids) - beginning
         found: list[int] = []
         at = -1
-        oldest = self.total - len(ids)
         for _ in range(ids.count(id_word)):
             at = ids.index(id_word, at + 1)
-            found.append(oldest + (at - self.start) % len(ids))
+            in_window = at >= beginning
+            found.append(self.total - window + (at - beginning - self.start) % window if in_window else at)
         return sorted(found)
 
     def word(self, place: int) -> int:
-        """The digest word at `place`, which must still be in the window."""
-        size = len(self.words)
-        return self.words[(self.start + place - self.total + size) % size]
+        """The digest word at `place`, which must still be held."""
+        return self.words[self._index(place)]
+
+    def _index(self, place: int) -> int:
+        beginning = self._beginning
+        if place < beginning:
+            return place
+        window = len(self.ids) - beginning
+        return beginning + (self.start + place - self.total + window) % window
 
     def after(self, place: int) -> list[tuple[int, int]]:
-        """The (id, digest) words after `place`, in order, as far as the window still holds them."""
-        size, start = len(self.ids), self.start
-        first = max(0, place + 1 - self.total + size)
-        if not start:
-            return list(zip(self.ids[first:], self.words[first:], strict=True))
-        order = [*range(start, size), *range(start)][first:]
-        return [(self.ids[i], self.words[i]) for i in order]
+        """The (id, digest) words after `place`, in order; nothing between them may be forgotten."""
+        at = [self._index(later) for later in range(max(place + 1, self.oldest), self.total)]
+        return [(self.ids[i], self.words[i]) for i in at]
 
     def payload_count(self, word: int) -> int:
         """Under how many entries this payload stands."""
@@ -141,10 +163,10 @@ def known(log: Log, id_word: int, word: int) -> tuple[Known, int]:
 class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
-    __slots__ = ("attachments", "detached_at", "former", "high", "kind", "last", "log", "owed", "replica",
-                 "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
+    __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "log", "owed",
+                 "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
 
-    def __init__(self, serial: int, kind: AttachmentKind, epoch: int) -> None:
+    def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
         self.serial = serial
         self.kind = kind
         self.log = Log(epoch)
@@ -156,6 +178,10 @@ class Stream:
         """`high` taken apart."""
         self.shown = 0
         """Ids recorded ever."""
+        self.born = born
+        """How many ids the session had shown when this stream began."""
+        self.grown = born
+        """How many it had shown when this stream showed its newest."""
         self.unnumbered = False
         """The stream has shown messages without ids."""
         self.owed: tuple[str, ...] = ()
@@ -177,7 +203,7 @@ class Stream:
 class Pending:
     """A request in flight: its exact JSON-RPC id, and the stream that owes the answer, if it has one."""
 
-    id: int | str | float
+    id: RequestId
     stream: Stream | None = None
 
 
@@ -204,17 +230,40 @@ class Baseline:
         return [entry for entry in self.log.after(self.place) if entry[1] != PRIMING]
 
 
+@dataclass(slots=True)
+class Quarantine:
+    """A session that was cut: why, and until when (monotonic seconds) without a request of it."""
+
+    judgement: Judgement
+    cursor: bytes
+    ttl_s: float
+    until: float
+
+    def touch(self, now: float) -> None:
+        """A request has carried the session: its time runs anew."""
+        self.until = now + self.ttl_s
+
+
 class Ambiguous(Enum):
     """Why a cursor has no single place."""
 
     AMBIGUOUS = "ambiguous"
 
 
+class Member(Protocol):
+    """An exchange under way in a session, as the session sees it."""
+
+    handle: object
+
+    def cut(self) -> Sequence[Command]:
+        """The session was quarantined: end this exchange."""
+
+
 class Session:
     """One `Mcp-Session-Id` on one upstream: its streams, epoch and requests in flight."""
 
-    __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "followed", "grew", "in_flight",
-                 "key", "loops", "missed", "name", "newest", "number", "serial", "shown", "standalone", "streams",
+    __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "exchanges", "followed", "grew", "in_flight",
+                 "key", "loops", "missed", "name", "newest", "number", "quarantine", "serial", "shown", "standalone", "streams",
                  "touched", "upstream", "used_at")  # fmt: skip
 
     def __init__(self, upstream: Upstream, key: bytes, number: int, now: float, *, followed: bool) -> None:
@@ -244,6 +293,9 @@ class Session:
         self.shown = 0
         self.touched = 0
         self.loops: dict[int, Loop] = {}
+        self.quarantine: Quarantine | None = None
+        self.exchanges: dict[Member, None] = {}
+        """The exchanges under way in this session, in the order they began."""
         self.bytes = _SESSION_BYTES
         self.used_at = now
 
@@ -256,7 +308,7 @@ class Session:
             idle = (s for s in streams.values() if not s.attachments)
             self._forget(next(idle, next(iter(streams.values()))))
         self.serial += 1
-        stream = streams[self.serial] = Stream(self.serial, kind, self.epoch)
+        stream = streams[self.serial] = Stream(self.serial, kind, self.epoch, self.shown)
         self._grow(_STREAM_BYTES)
         return stream
 
@@ -279,6 +331,12 @@ class Session:
         self.upstream.bytes -= self.bytes
         self.bytes = 0
 
+    def shed(self) -> None:
+        """Quarantined: only streams that owe a response still matter, for their clients' resumes."""
+        for stream in list(self.streams.values()):
+            if not stream.owed and not stream.attachments:
+                self._forget(stream)
+
     # ---- places
 
     def locate(self, id_word: int) -> Baseline | Ambiguous | None:
@@ -290,19 +348,29 @@ class Session:
                 return found
         return None
 
-    def elsewhere(self, id_word: int, word: int, beside: Stream) -> tuple[Reason, Known] | None:
+    def elsewhere(
+        self, parsed: EventId | None, id_word: int, word: int, beside: Stream
+    ) -> tuple[Reason, Known] | None:
         """Where else than on `beside` this message was shown: on one other stream, or in another session.
 
         Bare integers tell of streams only while they grew over the whole session: servers that count
-        per stream repeat both numbers and constant notifications.
+        per stream repeat both numbers and constant notifications. An id that itself names the stream
+        `beside` is at home there, whichever connection showed it first.
         """
         dialect = self.evidence.dialect
-        if dialect is None or dialect.name != "integer" or self.grew:
+        if (dialect is None or dialect.name != "integer" or self.grew) and not self._named(parsed, beside):
             owners = self.owners(id_word, word, beside)
             if len(owners) == 1 and owners[0][1] in (Known.SAME, Known.UNSURE):
-                return Reason.OTHER_STREAM, owners[0][1]
+                owner, how = owners[0]
+                return Reason.OTHER_STREAM, Known.UNSURE if _replaced(beside, owner) else how
         foreign = self.upstream.foreign(self, id_word, word)
         return (Reason.OTHER_SESSION, foreign) if foreign in (Known.SAME, Known.UNSURE) else None
+
+    def _named(self, parsed: EventId | None, stream: Stream) -> bool:
+        last = stream.last
+        if parsed is None or parsed.stream is None or last is None:
+            return False
+        return parsed.stream == last.stream and not self.evidence.tags_broken
 
     def owners(self, id_word: int, word: int, beside: Stream | None) -> list[tuple[Stream, Known]]:
         """The streams, other than `beside`, whose newest log shows this id as a message."""
@@ -375,13 +443,19 @@ class Session:
         stream.last = parsed
         stream.shown += 1
         self.shown += 1
+        stream.grown = self.shown
         if word != PRIMING:
             self.upstream.claim(self, id_word, parsed)
 
-    def place_aside(self, stream: Stream, id_word: int) -> None:
-        """Give a priming id its place without moving the stream's newest id back to it."""
-        self._place(self.current_log(stream), id_word, PRIMING)
+    def place_aside(self, stream: Stream, id_word: int, word: int = PRIMING) -> None:
+        """Give an id its place without making it the stream's newest."""
+        self._place(self.current_log(stream), id_word, word)
         self.shown += 1
+
+    def counted_past(self, stream: Stream, low: int) -> bool:
+        """Whether another stream has come to `low` or beyond, so that holes may be its numbers."""
+        rivals = (other.last for other in self.streams.values() if other is not stream)
+        return any(last is not None and last.seq[0] >= low for last in rivals)
 
     def _place(self, log: Log, id_word: int, word: int) -> None:
         if log.append(id_word, word, self.bounds.ids_per_stream):
@@ -398,6 +472,10 @@ class Session:
             self.settle(key if key in self.in_flight else next(iter(self.in_flight)))
         self.in_flight[key] = pending
         self.upstream.requests_in_flight += 1
+
+    def owed_ids(self, stream: Stream) -> list[RequestId]:
+        """The exact ids of the requests that `stream` owes responses to."""
+        return [self.in_flight[key].id for key in stream.owed if key in self.in_flight]
 
     def abandon_requests(self) -> None:
         """The session is over or begun anew: nothing is in flight any more."""
@@ -418,6 +496,11 @@ class Session:
         return True
 
 
+def _replaced(stream: Stream, by: Stream) -> bool:
+    """Whether a plain GET may have taken the place of this one, half open here and dead for its client."""
+    return stream.kind is by.kind is AttachmentKind.GET and stream.grown <= by.born
+
+
 def _aged(stream: Stream, epoch: int, age: int) -> Log | None:
     """The stream's log of the session's epoch (age 0), or the `age`-th of earlier epochs."""
     logs = [*stream.former, stream.log]
@@ -428,7 +511,11 @@ def _aged(stream: Stream, epoch: int, age: int) -> Log | None:
 
 def _place(logs: list[tuple[Stream, Log]], id_word: int) -> Baseline | Ambiguous | None:
     """The one place of an id in these logs: its message's, else its priming frame's."""
-    holders = [(stream, log, log.places(id_word)) for stream, log in logs if id_word in log.ids]
+    holders = []
+    for stream, log in logs:
+        places = [place for place in log.places(id_word) if place >= log.oldest]
+        if places:
+            holders.append((stream, log, places))
     if not holders:
         return None
     owners = []
@@ -525,7 +612,10 @@ class Upstream:
     name: str
     bounds: Bounds = field(default_factory=Bounds)
     forced: Dialect | None = None
+    policy: Policy = field(default_factory=Policy)
     sessions: OrderedDict[bytes, Session] = field(default_factory=OrderedDict)
+    quarantined: dict[bytes, Session] = field(default_factory=dict)
+    """The quarantined sessions, oldest first."""
     numbered: dict[int, Session] = field(default_factory=dict)
     owners: Owners = field(default_factory=Owners)
     integers_shared: bool = False
@@ -533,13 +623,14 @@ class Upstream:
     integer_sessions: set[int] = field(default_factory=set)
     """Up to two sessions that have shown bare integers; more need not be known."""
     bytes: int = 0
+    """Memory accounted for in sessions, streams and ids."""
     sessions_active: int = 0
     """Sessions that have not ended."""
     sessions_quarantined: int = 0
     requests_in_flight: int = 0
     next_number: int = 0
-    awaiting: deque[tuple[float, Session, Stream]] = field(default_factory=deque)
-    """Streams that ended owing a response, with the time their wait for a resume began."""
+    awaiting: deque[tuple[float, int, int]] = field(default_factory=deque)
+    """Streams that ended owing a response: since when, the number of the session, that of the stream."""
 
     def claim(self, session: Session, id_word: int, parsed: EventId | None) -> None:
         """A session has shown this id as a message: remember it where ids are unique upstream-wide."""
@@ -556,7 +647,11 @@ class Upstream:
                 self.integer_sessions.add(session.number)
 
     def foreign(self, session: Session, id_word: int, word: int) -> Known | None:
-        """How another session has shown this id, where ids are unique across the upstream; else None."""
+        """How another session has shown this id, where ids are unique across the upstream; else None.
+
+        That bare integers are unique is itself inferred: where the beginning of a session was not
+        seen, its counter may only be further on than another's, and nothing can be sure.
+        """
         dialect = session.evidence.dialect
         if dialect is None or not (
             dialect.unique
@@ -567,13 +662,17 @@ class Upstream:
         if other is None or other is session:
             return None
         owners = other.owners(id_word, word, beside=None)
-        return owners[0][1] if len(owners) == 1 else None
+        if len(owners) != 1:
+            return None
+        inferred = not dialect.unique and not (session.followed and other.followed)
+        return Known.UNSURE if inferred and owners[0][1] is Known.SAME else owners[0][1]
 
     def counted_elsewhere(self, session: Session, stream: Stream, low: int) -> bool:
         """Whether another stream or session has come to `low` or beyond, so that holes are theirs."""
-        rivals = (s.last for s in session.streams.values() if s is not stream)
+        if session.counted_past(stream, low):
+            return True
         others = (s.newest for s in self.sessions.values() if s is not session)
-        return any(last is not None and last.seq[0] >= low for last in (*rivals, *others))
+        return any(last is not None and last.seq[0] >= low for last in others)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self.sessions.values())

@@ -1,8 +1,8 @@
 """One SSE response on its way through: frames are judged, then recorded, and their answers ticked off.
 
-The bytes themselves are not here: in `observe` the shell sends each chunk as it came. A frame is
-judged before it is recorded, since a recorded id would make every fork look known. `receive`
-returns the shared `PASS` unless something is to be reported.
+A frame is judged before it is recorded, since a recorded id would make every fork look known, and
+before it is delivered. `receive` returns the shared `PASS` in the common case: the shell sends the
+chunk as it came. Only a resume in `annotate` or `enforce`, until its verdict, sends otherwise.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
-from proxy.engine.commands import PASS, Command, Report, WakeAfter
+from proxy.engine.commands import PASS, Abort, Command, Finish, Report, Send, WakeAfter
 from proxy.engine.continuity import FrameKind, Resume, Shown
 from proxy.engine.digest import PRIMING, UNKNOWN, id_word, oversized_answers, read
 from proxy.engine.findings import (
+    Action,
     AttachmentKind,
     Certainty,
     CloseCause,
     Ending,
+    FailedOpen,
     Finding,
+    Gated,
     Judged,
     Judgement,
     Malformed,
@@ -31,7 +35,9 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.engine.ids import RMCP
-from proxy.engine.ledger import Known, Session, Stream, known
+from proxy.engine.ledger import Known, Member, Session, Stream, known
+from proxy.engine.outlet import Outlet, void
+from proxy.engine.policy import Mode, Policy, decide
 from proxy.engine.sessions import Ledger, missing_responses
 from proxy.engine.sse import Frame, Scanner
 
@@ -51,13 +57,20 @@ class State(Enum):
     """A resume whose verdict is not final."""
     UNREADABLE = "unreadable"
     """A content coding hides the frames: bytes are counted, nothing is known."""
+    CUT = "cut"
+    """The response was ended by a verdict; nothing more of it leaves."""
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What a judgement is reported with, as it stood when the resumed connection opened."""
+class Resumption:
+    """What only a resumed connection has: its judging, and how things stood when it opened."""
 
+    resume: Resume
+    policy: Policy
+    deadline_s: float
+    gate_bytes: int
+    member: Member
     cursor: bytes
     high: bytes | None
     away_s: float | None
@@ -69,13 +82,13 @@ class Relay:
     """One event stream between its response head and its end.
 
     `session` is None for traffic without a session; then frames are counted and answers ticked off,
-    and nothing is remembered. Inputs are `opened`, `receive`, `wake` and `ended`, each returning
-    commands; `now` is monotonic seconds.
+    and nothing is remembered. Inputs are `opened`, `receive`, `wake`, `cut` and `ended`, each
+    returning commands; `now` is monotonic seconds.
     """
 
-    __slots__ = ("_attachment", "_circumstances", "_deadline_s", "_first_byte_at", "_first_id", "_last_id",
-                 "_ledger", "_malformed", "_opened_at", "_out", "_progress", "_progress_at", "_reported_overdue",
-                 "_resume", "_scanner", "_state", "bytes", "events", "kind", "session", "stream")  # fmt: skip
+    __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger", "_malformed",
+                 "_opened_at", "_out", "_outlet", "_progress", "_progress_at", "_reported_overdue", "_resumption",
+                 "_scanner", "_state", "_whole", "bytes", "events", "kind", "session", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -86,22 +99,28 @@ class Relay:
         *,
         now: float,
         readable: bool,
-        resume: Resume | None = None,
-        circumstances: Circumstances | None = None,
-        deadline_s: float = 5.0,
+        whole: bool = False,
+        resumption: Resumption | None = None,
     ) -> None:
+        """`whole`: the response's head promised its length, so nothing can be added to it."""
         self._ledger = ledger
         self.kind = kind
         self.session = session
         self.stream = stream
         self._attachment = None if session is None else Attachment(session, stream, kind)
-        self._resume = resume
-        self._circumstances = circumstances
-        self._deadline_s = deadline_s
+        self._resumption = resumption
         self._scanner = Scanner()
         self._state = State.LIVE if readable else State.UNREADABLE
-        if readable and resume is not None:
+        self._outlet: Outlet | None = None
+        """What leaves, where that is not simply what came: a resume in `annotate` or `enforce`."""
+        if readable and resumption is not None:
             self._state = State.JUDGING
+            if resumption.policy.mode is not Mode.OBSERVE:
+                hold = resumption.policy.mode is Mode.ENFORCE
+                self._outlet = Outlet(self._scanner, hold=hold, gate_bytes=resumption.gate_bytes)
+        self._whole = whole and self._outlet is None
+        self._judged_early = False
+        """The unfinished frame was too large for the gate and is judged already."""
         self._opened_at = now
         self._first_byte_at: float | None = None
         self._first_id: bytes | None = None
@@ -120,21 +139,26 @@ class Relay:
         """Whether a verdict is still to come."""
         return self._state is State.JUDGING
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether other bytes than the upstream's may leave: then no length can be promised."""
+        return self._outlet is not None
+
     # ---- inputs
 
     def opened(self, now: float) -> Sequence[Command]:
         """The response head is out. A resume may be decided by what is known already."""
-        session, resume = self.session, self._resume
-        self._report(StreamOpened("" if session is None else session.name, self.stream.label, self.kind))
+        session, resumption = self.session, self._resumption
+        self._report(StreamOpened(self._session_name(), self.stream.label, self.kind))
         self.stream.attachments += 1
         if session is not None and self._state is State.UNREADABLE:
             session.complete = False
-        if resume is not None:
-            judgement = resume.opened(encoded=self._state is State.UNREADABLE)
+        if resumption is not None:
+            judgement = resumption.resume.opened(encoded=self._state is State.UNREADABLE)
             if judgement is not None:
-                self._judge(judgement, now)
-            elif resume.waiting():
-                self._out.append(WakeAfter(self._deadline_s))
+                self._judge(judgement, None, now)
+            elif resumption.resume.waiting():
+                self._out.append(WakeAfter(resumption.deadline_s))
         return self._take()
 
     def receive(self, chunk: bytes, now: float) -> Sequence[Command]:
@@ -144,169 +168,280 @@ class Relay:
         self.bytes += len(chunk)
         if self._state is State.UNREADABLE:
             return PASS
+        if self._outlet is not None:
+            self._receive_through(self._outlet, chunk, now)
+            return self._take()
         for frame in self._scanner.feed(chunk):
             self._frame(frame, now)
         if self._scanner.malformed != self._malformed:
-            self._malformed = self._scanner.malformed
-            self._report(Malformed(self._session_name(), self.stream.label, "an id that cannot be an id"))
-        return self._take() if self._out else PASS
+            self._report_malformed()
+        if not self._out:
+            return PASS
+        self._out.append(Send(chunk))
+        return self._take()
 
     def wake(self, now: float) -> Sequence[Command]:
         """Time has passed, as asked by `WakeAfter`: silence on a resume is judged."""
-        resume = self._resume
-        if self._state is not State.JUDGING or resume is None:
+        resumption = self._resumption
+        if self._state is not State.JUDGING or resumption is None:
             return PASS
-        deadlines = int((now - self._progress_at) / self._deadline_s + 1e-6)
+        deadlines = int((now - self._progress_at) / resumption.deadline_s + 1e-6)
         if deadlines >= 1:
-            self._overdue(resume, deadlines, now)
-        if self.judging and resume.waiting():
-            due = self._progress_at + (deadlines + 1) * self._deadline_s
+            self._overdue(resumption, deadlines, now)
+        if self.judging and resumption.resume.waiting():
+            due = self._progress_at + (deadlines + 1) * resumption.deadline_s
             self._out.append(WakeAfter(max(due - now, 0.001)))
         return self._take()
 
+    def cut(self) -> Sequence[Command]:
+        """The session was quarantined by another exchange: the calls pending here fail, the stream ends."""
+        if self._state in (State.CUT, State.ENDED) or self.session is None:
+            return PASS
+        unreadable = self._state is State.UNREADABLE
+        self._state = State.CUT
+        if unreadable or self._whole:
+            quarantine.error_events(self.session, self.stream)
+            return [Abort()]
+        return self._closing(self._void())
+
     def ended(self, how: Ending, now: float, cause: CloseCause | None = None) -> Sequence[Command]:
-        """The stream is over. `cause` is given where the shell knows better than `how` says."""
+        """The stream is over. `cause` is given where the shell knows better than `how` says.
+
+        The commands are to be performed before the response is ended.
+        """
         if self._state is State.ENDED:
             return PASS
-        if self.judging and self._resume is not None:
-            overdue = now - self._progress_at >= self._deadline_s
-            self._judge(self._resume.ended(how, overdue=overdue), now)
-        truncated = self._scanner.mid_frame and how is not Ending.CLIENT_LEFT
-        if truncated:
+        if self.judging and self._resumption is not None:
+            overdue = now - self._progress_at >= self._resumption.deadline_s
+            self._judge(self._resumption.resume.ended(how, overdue=overdue), None, now)
+        if self._state is State.CUT:
+            how, cause = Ending.CLIENT_LEFT, CloseCause.PROXY_CUT
+        elif self._outlet is not None:
+            self._send(self._outlet.release_rest(now))
+        if self._scanner.mid_frame and how is not Ending.CLIENT_LEFT:
             self._raise(Finding.FRAME_TRUNCATED)
         if cause is None:
             cause = self._cause(how)
         readable = self._state is not State.UNREADABLE
         self._state = State.ENDED
         self._detach(how, now, readable=readable)
-        first = self._first_byte_at
-        self._report(
-            StreamClosed(
-                session=self._session_name(),
-                stream=self.stream.label,
-                kind=self.kind,
-                cause=cause,
-                events=self.events,
-                last_id=self._last_id,
-                bytes=self.bytes,
-                duration_s=now - self._opened_at,
-                ttfb_s=None if first is None else first - self._opened_at,
-            )
-        )
+        self._report_closed(cause, now)
         return self._take()
 
-    def abandon(self) -> None:
-        """The engine failed on this stream: let go of it without a word."""
-        if self._state is not State.ENDED:
-            self._state = State.ENDED
-            self.stream.attachments -= 1
-            self.stream.owed = ()
+    def abandon(self) -> bytes:
+        """The engine failed on this stream: let go of it without a word; returns what was held back."""
+        if self._state is State.ENDED:
+            return b""
+        self._state = State.ENDED
+        self.stream.attachments -= 1
+        self.stream.owed = ()
+        outlet, self._outlet = self._outlet, None
+        return b"" if outlet is None else outlet.release_rest(0.0)
+
+    # ---- a resume in annotate or enforce
+
+    def _receive_through(self, outlet: Outlet, chunk: bytes, now: float) -> None:
+        """Judge each frame before it leaves: hold it back in `enforce`, mark it in `annotate`."""
+        outlet.take(chunk)
+        for frame in self._scanner.feed(chunk):
+            outlet.completed(frame)
+            self._frame(frame, now)
+            if self._state is State.CUT:
+                return
+        if self._scanner.malformed != self._malformed:
+            self._report_malformed()
+        if self.judging:
+            self._send(outlet.release(outlet.deliverable(), now))
+            if outlet.overflows():
+                self._overflow(outlet, now)
+            return
+        self._send(outlet.release(self._scanner.offset, now))
+        if outlet.idle:
+            self._outlet = None  # judged: a raw copy from here on
+
+    def _overflow(self, outlet: Outlet, now: float) -> None:
+        """A frame is larger than the gate: judge it by what is known of it, then let it go."""
+        self._report(FailedOpen("gate", f"a frame is larger than gate_bytes ({outlet.gate_bytes})"))
+        raw = self._scanner.unfinished_id
+        if raw:
+            self._judged_early = True
+            self._judge_frame(Shown(FrameKind.MESSAGE, raw, id_word(raw), UNKNOWN), None, now)
+        if self._state is not State.CUT:
+            self._send(outlet.release(self._scanner.offset, now))
+
+    def _act(self, judgement: Judgement, action: Action, frame: Frame | None, now: float) -> None:
+        """Do what policy decided. `frame` is the one that decided, None for the head, silence or the end."""
+        outlet, session, resumption = self._outlet, self.session, self._resumption
+        if outlet is None or session is None or resumption is None:
+            return
+        if action is Action.CUT:
+            if frame is None:
+                prefix = outlet.void()
+            else:
+                prefix = outlet.void_completed(frame)
+                if not prefix:
+                    self._send(outlet.release(frame.start, now))
+            self._cut_session(judgement, prefix, now)
+        elif action is Action.ANNOTATE:
+            comment = terminal.comment(judgement, resumption.cursor)
+            notice = b""
+            if resumption.policy.notify:
+                notice = terminal.notification(judgement, resumption.cursor, session.key)
+            if frame is None:
+                self._send(outlet.annotate_silence(comment, notice))
+            else:
+                outlet.annotate(frame, comment, notice)
+        if outlet.hold:
+            self._report(Gated(outlet.held_s))
+
+    def _cut_session(self, judgement: Judgement, prefix: bytes, now: float) -> None:
+        """Quarantine, then this stream, then the others: all in this turn of the loop."""
+        session, resumption = self.session, self._resumption
+        assert session is not None
+        assert resumption is not None
+        self._state = State.CUT
+        self._out += quarantine.begin(session, judgement, resumption.cursor, now)
+        self._out += self._closing(prefix)
+        self._out += quarantine.cut_others(session, resumption.member)
+
+    def _closing(self, prefix: bytes) -> list[Command]:
+        """The end of a stream that is cut: its pending calls fail, each by its own id."""
+        assert self.session is not None
+        events = quarantine.error_events(self.session, self.stream)
+        return [Send(prefix + events), Finish()] if events else [Finish()]
 
     # ---- one frame
 
     def _frame(self, frame: Frame, now: float) -> None:
         if frame.retry_ms is not None:
             self.stream.retry_ms = frame.retry_ms
-        if frame.has_data and not frame.empty:
-            self.events += 1
         raw = frame.id or None
-        payload = frame.payload
-        kind = FrameKind.MESSAGE
-        if frame.id_overlong:
-            if self.session is not None:
-                self.session.complete = False
-            kind = FrameKind.NOTHING
-        elif frame.event != _MESSAGE:
-            kind = FrameKind.NOTHING
-        elif frame.empty or not frame.has_data:
-            kind = FrameKind.PRIMING if raw is not None else FrameKind.NOTHING
-        word = UNKNOWN
-        if kind is FrameKind.MESSAGE:
-            if payload is None:
-                self._settle_oversized(frame)
-            elif raw is not None or _may_answer(payload):
-                message = read(payload)
-                if message is not None:
-                    word = message.word
-                    self._settle(message.answers)
-                    if message.session_error:
-                        self._raise(Finding.ERROR_IN_SUCCESS)
-                    if message.is_ping and raw is None:
-                        kind = FrameKind.NOTHING
         if raw is not None:
             self._last_id = raw
             if self._first_id is None:
                 self._first_id = raw
+        kind = self._kind(frame, raw)
+        word = UNKNOWN
+        answers: Sequence[str] = ()
+        if kind is FrameKind.MESSAGE:
+            payload = frame.payload
+            if payload is None:
+                answers = self._oversized(frame)
+            elif raw is not None or _may_answer(payload):
+                message = read(payload)
+                if message is not None:
+                    word, answers = message.word, message.answers
+                    if message.session_error:
+                        self._raise(Finding.ERROR_IN_SUCCESS)
+                    if message.is_ping and raw is None:
+                        kind = FrameKind.NOTHING
         if self._attachment is not None:
-            self._show(frame, Shown(kind, raw, 0 if raw is None else id_word(raw), word), now)
+            self._judge_frame(Shown(kind, raw, 0 if raw is None else id_word(raw), word), frame, now)
+        if self._state is State.CUT:
+            return  # not delivered
+        if frame.has_data and not frame.empty:
+            self.events += 1
+        if answers:
+            self._settle(answers)
 
-    def _show(self, frame: Frame, shown: Shown, now: float) -> None:
-        """Judge the frame, if there is a resume to judge, then record it."""
-        attachment, session = self._attachment, self.session
+    def _kind(self, frame: Frame, raw: bytes | None) -> FrameKind:
+        if frame.id_overlong:
+            if self.session is not None:
+                self.session.complete = False
+            return FrameKind.NOTHING
+        if frame.event != _MESSAGE:
+            return FrameKind.NOTHING
+        if frame.empty or not frame.has_data:
+            return FrameKind.NOTHING if raw is None else FrameKind.PRIMING
+        if frame.payload in _EMPTY_PAYLOADS and raw is not None:
+            if known(self.stream.log, id_word(raw), PRIMING)[0] is Known.PRIMED:
+                return FrameKind.PRIMING
+        return FrameKind.MESSAGE
+
+    def _judge_frame(self, shown: Shown, frame: Frame | None, now: float) -> None:
+        """Judge the frame, if there is a resume to judge, then record it; None: it is not whole yet."""
+        attachment, session, resumption = self._attachment, self.session, self._resumption
         assert attachment is not None
         assert session is not None
-        if shown.kind is FrameKind.PRIMING and session.evidence.dialect is None:
-            if shown.id == b"0" and frame.retry_ms == _RMCP_RETRY_MS:
-                session.evidence.dialect = RMCP
-        elif (
-            shown.kind is FrameKind.MESSAGE
-            and frame.payload in _EMPTY_PAYLOADS
-            and known(self.stream.log, shown.id_word, PRIMING)[0] is Known.PRIMED
-        ):
-            shown.kind = FrameKind.PRIMING
-        if self._state is State.JUDGING and self._resume is not None:
-            judgement = self._resume.frame(shown)
-            if self._resume.struck != self._progress:
-                self._progress, self._progress_at = self._resume.struck, now
+        evidence = session.evidence
+        if shown.kind is FrameKind.PRIMING and evidence.dialect is None and shown.id == b"0":
+            if self.stream.retry_ms == _RMCP_RETRY_MS:
+                evidence.dialect = RMCP
+        if self._state is State.JUDGING and resumption is not None:
+            judged_early, self._judged_early = self._judged_early, frame is None
+            judgement = None if judged_early else resumption.resume.frame(shown)
+            if resumption.resume.struck != self._progress:
+                self._progress, self._progress_at = resumption.resume.struck, now
             if judgement is not None:
-                self._judge(judgement, now)
+                self._judge(judgement, frame, now)
                 if judgement.verdict is Verdict.CROSSED:
                     session.complete = False
                     return
+        if frame is None or self._state is State.CUT:
+            return
         raised = attachment.record(shown)
         if raised is not None:
             self._report(raised)
 
-    def _judge(self, judgement: Judgement, now: float) -> None:
-        """The verdict is final: report it, and let a proven new log begin its epoch."""
-        session, resume, seen = self.session, self._resume, self._circumstances
+    # ---- the verdict
+
+    def _judge(self, judgement: Judgement, frame: Frame | None, now: float) -> None:
+        """The verdict is final: report it, let a proven new log begin its epoch, act on it."""
+        session, resumption = self.session, self._resumption
         assert session is not None
-        assert resume is not None
-        assert seen is not None
+        assert resumption is not None
         if self._state is State.JUDGING:
             self._state = State.LIVE
+        in_flight = len(session.in_flight)
+        decision = decide(resumption.policy, judgement, in_flight > 0)
         if judgement.verdict is Verdict.FORK and judgement.certainty is Certainty.PROVEN:
-            if session.ended:
-                for item in self._ledger.revive(session):
-                    self._report(item)
-            elif self._attachment is not None:
-                self._attachment.begin_epoch()
+            self._new_log(session)
         since = self._opened_at if self._first_byte_at is None else self._first_byte_at
         self._report(
             Judged(
                 session=session.name,
                 stream=self.stream.label,
                 judgement=judgement,
-                cursor=seen.cursor,
-                high=seen.high,
+                cursor=resumption.cursor,
+                high=resumption.high,
                 first_id=self._first_id,
-                outstanding=resume.outstanding,
+                outstanding=resumption.resume.outstanding,
                 epoch=session.epoch,
-                in_flight=len(session.in_flight),
-                away_s=seen.away_s,
+                in_flight=in_flight,
+                away_s=resumption.away_s,
                 took_s=now - since,
-                replica=seen.replica,
-                previous_replica=seen.previous_replica,
+                replica=resumption.replica,
+                previous_replica=resumption.previous_replica,
+                action=decision.action,
+                would_cut=decision.would_cut,
             )
         )
+        self._act(judgement, decision.action, frame, now)
 
-    def _overdue(self, resume: Resume, deadlines: int, now: float) -> None:
+    def _new_log(self, session: Session) -> None:
+        """What comes from here on is another log: the session's next epoch."""
+        if session.ended:
+            for item in self._ledger.revive(session):
+                self._report(item)
+        elif self._attachment is not None:
+            self._attachment.begin_epoch()
+
+    def _overdue(self, resumption: Resumption, deadlines: int, now: float) -> None:
+        resume = resumption.resume
         if resume.missing and not self._reported_overdue:
             self._reported_overdue = True
             self._raise(Finding.REPLAY_OVERDUE, f"{resume.missing} events outstanding")
         judgement = resume.overdue(deadlines)
+        if judgement is None and (silence := resume.given_up()) is not None and self._would_cut(silence):
+            judgement = silence  # so that a call no longer hangs
         if judgement is not None:
-            self._judge(judgement, now)
+            self._judge(judgement, None, now)
+
+    def _would_cut(self, judgement: Judgement) -> bool:
+        session, resumption = self.session, self._resumption
+        assert session is not None
+        assert resumption is not None
+        return decide(resumption.policy, judgement, bool(session.in_flight)).action is Action.CUT
 
     # ---- answers
 
@@ -317,10 +452,10 @@ class Relay:
             else:
                 self.stream.owed = tuple(owed for owed in self.stream.owed if owed != key)
 
-    def _settle_oversized(self, frame: Frame) -> None:
-        """A message too large to read whole: where its id does not show, it may answer all it owes."""
+    def _oversized(self, frame: Frame) -> Sequence[str]:
+        """What a message too large to read answers: all its stream owes, where its id does not show."""
         answers = oversized_answers(frame.head, frame.tail)
-        self._settle(self.stream.owed if answers is None else answers)
+        return self.stream.owed if answers is None else answers
 
     # ---- the end
 
@@ -350,6 +485,28 @@ class Relay:
             for item in missing_responses(session, stream):
                 self._report(item)
 
+    def _report_closed(self, cause: CloseCause, now: float) -> None:
+        first = self._first_byte_at
+        self._report(
+            StreamClosed(
+                session=self._session_name(),
+                stream=self.stream.label,
+                kind=self.kind,
+                cause=cause,
+                events=self.events,
+                last_id=self._last_id,
+                bytes=self.bytes,
+                duration_s=now - self._opened_at,
+                ttfb_s=None if first is None else first - self._opened_at,
+            )
+        )
+
+    def _void(self) -> bytes:
+        """What ends a frame of which the client holds a part, so that ours is one of its own."""
+        if self._outlet is not None:
+            return self._outlet.void()
+        return void(in_line=self._scanner.partial_line) if self._scanner.mid_frame else b""
+
     # ---- small steps
 
     def _session_name(self) -> str:
@@ -358,8 +515,16 @@ class Relay:
     def _raise(self, finding: Finding, detail: str = "") -> None:
         self._report(Raised(finding, self._session_name(), self.stream.label, detail))
 
+    def _report_malformed(self) -> None:
+        self._malformed = self._scanner.malformed
+        self._report(Malformed(self._session_name(), self.stream.label, "an id that cannot be an id"))
+
     def _report(self, item: Reportable) -> None:
         self._out.append(Report(item))
+
+    def _send(self, data: bytes) -> None:
+        if data:
+            self._out.append(Send(data))
 
     def _take(self) -> Sequence[Command]:
         out, self._out = self._out, []
@@ -369,4 +534,3 @@ class Relay:
 def _may_answer(payload: bytes) -> bool:
     """Whether an id-less message may be a response, an error or a ping: the only ones worth reading."""
     return b'"result"' in payload or b'"error"' in payload or b'"ping"' in payload
-

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from proxy.engine.findings import (
     Finding,
+    QuarantineEnd,
+    QuarantineEnded,
     Raised,
     Reportable,
     SessionClosed,
@@ -80,13 +82,24 @@ class Ledger:
 
     def _reissue(self, session: Session, reports: list[Reportable]) -> None:
         reports.append(Raised(Finding.SESSION_REISSUED, session.name))
-        if session.ended:
+        if session.quarantine is not None:
+            reports.append(self._lift(session, QuarantineEnd.REINITIALIZED))
+            session.upstream.sessions_active += 1
+            reports.append(SessionClosed(session.name, SessionCloseReason.REISSUED))
+        elif session.ended:
             session.upstream.sessions_active += 1
             session.ended = False
         else:
             reports.append(SessionClosed(session.name, SessionCloseReason.REISSUED))
         session.abandon_requests()
         session.next_epoch()
+
+    def _lift(self, session: Session, cause: QuarantineEnd) -> Reportable:
+        upstream = session.upstream
+        session.quarantine = None
+        del upstream.quarantined[session.key]
+        upstream.sessions_quarantined -= 1
+        return QuarantineEnded(session.name, cause)
 
     def end(self, session: Session) -> list[Reportable]:
         """A 2xx to DELETE: the session is over, and stays known so that its return is noticed."""
@@ -107,31 +120,32 @@ class Ledger:
     # ---- bounds
 
     def _evict(self, upstream: Upstream, newcomer: Session) -> list[Reportable]:
+        """Make room for `newcomer` in its upstream; others that hold too much wait for `expire`."""
         reports: list[Reportable] = []
-        while len(upstream.sessions) > self.bounds.sessions_per_upstream:
+        sessions = upstream.sessions
+        while len(sessions) > self.bounds.sessions_per_upstream or (
+            len(sessions) > 1 and upstream is self._over_share()
+        ):
             reports += self._evict_one(upstream, newcomer)
-        return reports + self.shrink(newcomer)
-
-    def shrink(self, spared: Session | None = None) -> list[Reportable]:
-        """Evict until the ledger is within `ledger_bytes`, from upstreams over their share first."""
-        reports: list[Reportable] = []
-        while self.held_bytes > self.bounds.ledger_bytes:
-            upstream = max(self.upstreams.values(), key=lambda u: u.bytes)
-            if len(upstream.sessions) <= (spared is not None):
-                break
-            reports += self._evict_one(upstream, spared)
         return reports
+
+    def _over_share(self) -> Upstream | None:
+        """The upstream that holds the most, while all together hold more than they may; else None."""
+        if self.held_bytes <= self.bounds.ledger_bytes:
+            return None
+        return max((u for u in self.upstreams.values() if u.sessions), key=lambda u: u.bytes, default=None)
 
     def _evict_one(self, upstream: Upstream, spared: Session | None) -> list[Reportable]:
         sessions = upstream.sessions
         for _ in range(len(sessions)):
             key, session = next(iter(sessions.items()))
-            if session is not spared and session.touched == session.shown:
+            if session is not spared and session.quarantine is None and session.touched == session.shown:
                 break
             session.touched = session.shown  # it has relayed since: give it a second chance
             sessions.move_to_end(key)
         else:
-            key, session = next((k, s) for k, s in sessions.items() if s is not spared)
+            others = [s for s in sessions.values() if s is not spared]
+            session = next((s for s in others if s.quarantine is None), others[0])
         return self._drop(upstream, session, SessionCloseReason.EVICTED)
 
     def _drop(self, upstream: Upstream, session: Session, reason: SessionCloseReason) -> list[Reportable]:
@@ -139,6 +153,10 @@ class Ledger:
         upstream.numbered.pop(session.number, None)
         session.abandon_requests()
         session.release()
+        if session.quarantine is not None:
+            evicted = reason is SessionCloseReason.EVICTED
+            lifted = self._lift(session, QuarantineEnd.EVICTED if evicted else QuarantineEnd.TTL)
+            return [lifted, SessionClosed(session.name, reason)]
         if session.ended:
             return []
         upstream.sessions_active -= 1
@@ -152,22 +170,33 @@ class Ledger:
         waiting = session.upstream.awaiting
         if len(waiting) >= _AWAITING:
             waiting.popleft()
-        waiting.append((now, session, stream))
+        waiting.append((now, session.number, stream.serial))
 
     def expire(self, now: float) -> list[tuple[str, Reportable]]:
-        """What `session_idle` has run out for, by upstream: unanswered streams, then whole sessions."""
+        """What `session_idle` has run out for, by upstream: unanswered streams, then whole sessions.
+
+        Then what does not fit into `ledger_bytes`, in which all may have grown since the last call.
+        """
         found: list[tuple[str, Reportable]] = []
         before = now - self.bounds.session_idle_s
         for upstream in self.upstreams.values():
             reports = _unresumed(upstream, before)
+            for session in [s for s in upstream.quarantined.values() if _served(s, now)]:
+                reports += self._drop(upstream, session, SessionCloseReason.EXPIRED)
             for session in list(_idle(upstream.sessions.values(), before)):
-                if any(stream.attachments for stream in session.streams.values()):
+                if session.quarantine is not None or session.exchanges:
                     session.used_at = now
                     upstream.sessions.move_to_end(session.key)
                 else:
                     reports += self._drop(upstream, session, SessionCloseReason.EXPIRED)
             found += [(upstream.name, item) for item in reports]
+        while (crowded := self._over_share()) is not None:
+            found += [(crowded.name, item) for item in self._evict_one(crowded, None)]
         return found
+
+
+def _served(session: Session, now: float) -> bool:
+    return session.quarantine is not None and session.quarantine.until <= now
 
 
 def _idle(sessions: Iterable[Session], before: float) -> Iterable[Session]:
@@ -182,8 +211,10 @@ def _unresumed(upstream: Upstream, before: float) -> list[Reportable]:
     reports: list[Reportable] = []
     waiting = upstream.awaiting
     while waiting and waiting[0][0] <= before:
-        since, session, stream = waiting.popleft()
-        if not stream.attachments and stream.detached_at == since:
+        since, number, serial = waiting.popleft()
+        session = upstream.numbered.get(number)
+        stream = None if session is None else session.streams.get(serial)
+        if stream is not None and not stream.attachments and stream.detached_at == since:
             reports += missing_responses(session, stream)
     return reports
 

@@ -147,6 +147,16 @@ class Scanner:
         return self._start != _NOT_BEGUN
 
     @property
+    def begun(self) -> int | None:
+        """The offset of the first byte of the unfinished frame, None between frames."""
+        return None if self._start == _NOT_BEGUN else self._start
+
+    @property
+    def unfinished_id(self) -> bytes | None:
+        """The id that the unfinished frame has shown so far in a whole line, None if none."""
+        return self._id
+
+    @property
     def partial_line(self) -> bool:
         """Whether the last byte fed was part of a line, not its end."""
         return self._line is not _Line.START
@@ -175,8 +185,12 @@ class Scanner:
             frame = self._single(chunk, base, end, self._shape)
             if frame is not None:
                 return (frame,)
+            if chunk.startswith(self._shape.prefix or self._shape.mid):
+                alike = self._alike(chunk, base, self._shape)
+                if alike:
+                    return [*alike, *self._walk(chunk[alike[-1].end - base :], alike[-1].end)]
         frames = self._walk(chunk, base)
-        if len(frames) == 1 and frames[0].end == end and self._lessons < _MAX_LESSONS:
+        if frames and frames[0].start == base and self._lessons < _MAX_LESSONS:
             self._learn(chunk, frames[0])
         return frames
 
@@ -204,13 +218,25 @@ class Scanner:
         self._after_cr = False
         return Frame(base, end - blank, end, ident, payload)
 
+    def _alike(self, chunk: bytes, base: int, shape: _Shape) -> list[Frame]:
+        """Return the frames a chunk begins with, as far as each is written as the one before."""
+        finish = shape.newline + shape.rest
+        frames: list[Frame] = []
+        for part in chunk.split(finish)[:-1]:
+            frame = self._single(part + finish, base, base + len(part) + len(finish), shape)
+            if frame is None:
+                break
+            frames.append(frame)
+            base = frame.end
+        return frames
+
     def _learn(self, chunk: bytes, frame: Frame) -> None:
-        """Remember how this frame was written, if its likes can be read by `_single`."""
+        """Remember how the first frame of a chunk was written, if its likes can be read by `_single`."""
         found = _SHAPE.match(chunk)
         if found is None or type(frame) is not Frame:
             return
         self._lessons += 1
-        crlf = chunk.endswith(b"\r\n")
+        crlf = frame.end - frame.blank == 2
         self._shape = _Shape(
             prefix=found["prefix"] or b"",
             mid=(found["first"] or b"") + found["mid"],

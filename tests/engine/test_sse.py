@@ -286,6 +286,8 @@ ALPHABET = [
         b"foo\ndata: {10}\n\n",
     ),
     *(
+        b"id: 1\ndata: {1}\n\nid: 2\ndata: {2}\n\n",
+        b"data: {}\r\n\r\ndata: {}\r\n\r\nid: 3\r\n",
         b"event: e\nid: 1\ndata: {11}\n\n",
         b"id: 1\ndata: {\r}\n\n",
         b"id: 1\r\ndata: {\n}\r\n\r\n",
@@ -345,3 +347,178 @@ def test_a_line_without_end_is_not_held(name: bytes, size: int) -> None:
     assert most <= 65536
     assert scanner.feed(b"\n\ndata: {}\n\n")[-1].payload == b"{}"
     assert scanner.held == 0
+
+
+POSITIONS: dict[str, tuple[bytes, bool, bool, bool]] = {
+    "nothing": (b"", False, False, False),
+    "a blank line": (b"\n", False, False, False),
+    "a whole frame": (b"data: a\n\n", False, False, False),
+    "a line": (b"data: a\n", True, False, False),
+    "part of a data line": (b"data: a", True, True, False),
+    "part of a name": (b"i", True, True, False),
+    "part of an id": (b"id: 1234", True, True, False),
+    "part of a comment": (b": hello", True, True, False),
+    "a comment": (b": hello\n", True, False, False),
+    "a comment and its blank line": (b": hello\n\n", False, False, False),
+    "a CR": (b"data: a\r", True, False, True),
+    "a CRLF": (b"data: a\r\n", True, False, False),
+    "a frame ended by CR": (b"data: a\r\r", False, False, True),
+    "part of a BOM": (b"\xef\xbb", True, True, False),
+    "a BOM": (b"\xef\xbb\xbf", False, False, False),
+    "part of a BOM, then not": (b"\xefx", True, True, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("stream", "mid_frame", "partial_line", "after_cr"), POSITIONS.values(), ids=POSITIONS
+)
+@pytest.mark.parametrize("before", [b"", b"data: {}\n\n"], ids=["at first", "later"])
+def test_where_the_stream_stands(
+    before: bytes, stream: bytes, mid_frame: bool, partial_line: bool, after_cr: bool
+) -> None:
+    """The scanner knows whether it stands inside a frame, a line or a CRLF: where bytes may be put."""
+    if before and stream.startswith(b"\xef"):
+        mid_frame = partial_line = True  # a BOM begins a stream only
+    for pieces in cuts(stream):
+        scanner = Scanner()
+        for piece in [before, before, *pieces, b""]:
+            scanner.feed(piece)
+        assert (mid_frame, partial_line, after_cr) == (
+            scanner.mid_frame,
+            scanner.partial_line,
+            scanner.after_cr,
+        )
+
+
+def test_a_cr_at_the_end_of_a_chunk_completes_the_frame_at_once() -> None:
+    """The frame does not wait for the LF that may follow; the LF, when it comes, belongs to no frame."""
+    scanner = Scanner()
+    (first,) = scanner.feed(b"data: a\r\n\r")
+    (second,) = scanner.feed(b"\ndata: b\n\n")
+    assert (first.blank, first.end, second.start) == (9, 10, 11)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=repr)
+def test_offsets_cut_a_stream_into_its_frames(end: bytes) -> None:
+    """`stream[start:end]` is the frame, and `stream[blank:end]` its blank line."""
+    frames = [end.join([b"id: %d" % n, b"data: {}", b"", b""]) for n in range(3)]
+    stream = b"".join(frames)
+    found = scan([stream])
+    assert frames == [stream[frame.start : frame.end] for frame in found]
+    assert [end] * 3 == [stream[frame.blank : frame.end] for frame in found]
+
+
+@pytest.mark.parametrize("size", [MAX_PAYLOAD, MAX_PAYLOAD + 1], ids=["largest kept", "smallest not kept"])
+@pytest.mark.parametrize("lines", [1, 2, 7])
+def test_the_bound_of_a_payload(size: int, lines: int) -> None:
+    """A payload is kept up to the bound, and above it not at all, however many lines and pieces it has."""
+    data = (b"{" * (size - lines + 1)).ljust(size, b"\n")
+    stream = b"".join(b"data: %b\n" % line for line in data.split(b"\n")) + b"\n"
+    expected = data if size <= MAX_PAYLOAD else None
+    for pieces in cuts(stream):
+        (frame,) = scan(pieces, max_payload=MAX_PAYLOAD)
+        assert expected == frame.payload
+
+
+@pytest.mark.parametrize("step", [1, 7, 300, 4096, 65536, 10**9])
+def test_the_ends_of_a_large_payload(step: int) -> None:
+    """Of a payload too large to keep the first and last bytes are shown, whatever the pieces were."""
+    data = b"".join(b"%07d." % n for n in range(9000))
+    stream = b"id: 5\ndata: " + data[:20_000] + b"\ndata: " + data[20_000:] + b"\n\ndata: {}\n\n"
+    joined = data[:20_000] + b"\n" + data[20_000:]
+    large, small = scan(stream[at : at + step] for at in range(0, len(stream), step))
+    expected = Seen(0, len(stream) - 11, len(stream) - 10, id=b"5", payload=None)
+    assert expected._replace(head=joined[:HEAD_SIZE], tail=joined[-TAIL_SIZE:]) == seen(large)
+    assert (small.payload, small.head, small.tail) == (b"{}", b"", b"")
+
+
+@pytest.mark.parametrize("lead", [b"", b"event: message\n"], ids=["id first", "event first"])
+@pytest.mark.parametrize("colon", [b":", b": "], ids=repr)
+def test_an_id_too_long_is_unknown(lead: bytes, colon: bytes) -> None:
+    """An id of the longest length is kept; a longer one is no id, and is counted."""
+    pieces = [
+        lead + b"id" + colon + b"i" * size + b"\ndata: {}\n\n" for size in (1, MAX_ID, MAX_ID + 1, 5000, 1)
+    ]
+    for cut in (pieces, [b"".join(pieces)], [bytes([byte]) for byte in b"".join(pieces)]):
+        scanner = Scanner(max_id=MAX_ID)
+        found = [(frame.id, frame.id_overlong) for piece in cut for frame in scanner.feed(piece)]
+        known = [(b"i", False), (b"i" * MAX_ID, False)]
+        assert [*known, (None, True), (None, True), (b"i", False)] == found
+        assert scanner.malformed == 2
+
+
+def test_an_overlong_id_gives_way_to_a_later_one() -> None:
+    """The last id line counts, in either order."""
+    long, short = b"id: " + b"i" * 99 + b"\n", b"id: 1\n"
+    after, before = scan([long + short + b"\n", short + long + b"\n"], max_id=MAX_ID)
+    assert ((after.id, after.id_overlong), (before.id, before.id_overlong)) == ((b"1", False), (None, True))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=repr)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"id: 2",
+        b"data: {\n}\n\n",
+        b"data: {}\r\r",
+        b"id: 2\n\n",
+        b"retry: 5\nid: 2\ndata: {}\n\n",
+        b"id:  2 \ndata: {}\n\n",
+        b"id: 2\0\ndata: {}\n\n",
+        b"id: \ndata: {}\n\n",
+        b"id: 2\rdata: {}\ndata: {}\n\n",
+        b"id: 2\ndata: {\r}\n\n",
+        b"id: 2\r\ndata: {\n}\r\n\r\n",
+        b"x\ndata: {}\n\n",
+        b"id: 2\ndata: {}\n\nid: 3\ndata: {}\n\n",
+        b"id: 2\ndata:  {}\n\n",
+        b"id: 2\ndata: \n\n",
+        b"\nid: 2\ndata: {}\n\n",
+        b"event: e\nid: 2\ndata: {}\n\n",
+    ],
+    ids=repr,
+)
+def test_one_odd_chunk_after_a_habit(end: bytes, odd: bytes) -> None:
+    """A stream that wrote every frame alike is read right when a chunk differs, and afterwards."""
+    habit = end.join([b"id: 1", b"data: {}", b"", b""])
+    pieces = [habit, habit, odd, habit, habit, b"data: {}\n\n", b"data: {}\n\n", odd, b"\n\n"]
+    stream = b"".join(pieces)
+    assert reference(stream)[0] == [seen(frame, stream) for frame in scan(pieces)]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=repr)
+@pytest.mark.parametrize(
+    "lines", [[b"id: %d"], [b"event: message", b"id: %d"], []], ids=["id", "event, id", "no id"]
+)
+@pytest.mark.parametrize("rest", [b"", b"id", b"\r", b"id: x\r\rdata: y\r\rid: 5\ndata: {}\n\n"], ids=repr)
+def test_many_frames_alike_in_one_chunk(end: bytes, lines: list[bytes], rest: bytes) -> None:
+    """A chunk of many frames, written as those before, has them all, and what stands behind them."""
+    frames = [end.join([*lines, b"data: {}", b"", b""]).replace(b"%d", b"%d" % n) for n in range(12)]
+    pieces = [*frames[:2], b"".join(frames[2:]) + rest, frames[0]]
+    stream = b"".join(pieces)
+    assert [seen(frame, stream) for frame in scan(pieces)] == reference(stream)[0]
+
+
+def test_a_stream_without_habits_is_read_right() -> None:
+    """A stream that never writes two frames alike costs a bounded number of lessons, and no frame."""
+    shapes = [b"event: e%d\ndata: {}\n\n" % n + b"event: message\ndata: {}\n\n" for n in range(9)]
+    pieces = [*shapes, *(b"id%b{}\n\n" % (b": 1\ndata:" + b" " * (n % 2)) for n in range(40))]
+    stream = b"".join(pieces)
+    assert reference(stream)[0] == [seen(frame, stream) for frame in scan(pieces)]
+
+
+def test_many_lines_in_one_large_chunk() -> None:
+    """A large chunk of long lines, short lines and long lines again is cut at every line end."""
+    lines = [b"a" * 3000] * 5 + [b"", b"b"] * 3000 + [b"c" * 9000]
+    for end in (b"\n", b"\r\n", b"\r"):
+        stream = end.join(b"data: " + line for line in lines) + end + end
+        (frame,) = scan([stream], max_payload=10**6)
+        assert b"\n".join(lines) == frame.payload
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown"), [(b"id: 1\ndata: {}\n\n", "id=b'1'"), (b"retry: 5\n\n", "retry_ms=5")]
+)
+def test_a_frame_shows_its_fields(stream: bytes, shown: str) -> None:
+    """The repr of a frame names what a failing test needs to see."""
+    assert shown in repr(scan([stream])[0])

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from tests.forkwatch_process import Counters, Forkwatch
+from tests.forkwatch_process import POLL_S, Counters, Forkwatch
 from tests.scenarios.exchange import MAX_LINE, STEP_TIMEOUT_S, Exchange, Headers, ScriptedUpstream
 
 
@@ -130,10 +130,11 @@ class Lab:
         assert fitting == given, f"wanted {wanted}"
         assert sum(given.values()) == count, f"wanted {wanted}"
 
-    def lines(self, event: str) -> list[dict[str, Any]]:
-        """The log lines of this event that are about the sessions of this scenario."""
-        return [
-            line
-            for line in self.proxy.log()
-            if line.get("event") == event and line.get("session") in self.sessions
-        ]
+    async def lines(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of this event about this scenario's sessions, once there is one; the log lags behind."""
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            while True:
+                lines = [line for line in self.proxy.log() if line.get("session") in self.sessions]
+                if found := [line for line in lines if line["event"] == event]:
+                    return found
+                await asyncio.sleep(POLL_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scenarios.frames import KEEP_ALIVE, event, result
+from tests.scenarios.frames import KEEP_ALIVE, event, priming, result
 from tests.scenarios.lab import Lab
 
 
@@ -30,7 +30,7 @@ async def test_one_fork_is_one_verdict_and_one_line_at_error(lab: Lab) -> None:
     await lab.relay(*events(1, 2, 3, 4, 5, 6, 4819, 4820, 4821))
     await lab.resume("4821", *reborn(1, 2, 3, 4, 5))
     await lab.judged("fork", {"log_restarted", "content_diverged", "id_regressed"}, "proven")
-    (line,) = lab.lines("resume.judged")
+    (line,) = await lab.lines("resume.judged")
     assert (line["level"], str(line["cursor"]), line["certainty"]) == ("error", "4821", "proven")
 
 
@@ -131,3 +131,14 @@ async def test_a_fork_is_judged_once_and_the_new_log_is_followed(lab: Lab) -> No
     given = await lab.counters.settled()
     assert given.pop(("resumed", "replayed", "proven")) == 1
     assert list(given.values()) == [1]
+
+
+async def test_another_streams_primer_replayed_as_an_empty_object_decides_nothing(lab: Lab) -> None:
+    """A server that replays all streams sends a call's primer as {}, then its answer: that is crossed."""
+    ours, primer, answer = "8f1c0a5e-0000-4000-8000-000000000001", "primer-of-call-2", "answer-of-call-2"
+    await lab.initialize(version="2025-11-25")
+    await lab.relay(priming("primer-of-call-1"), event(ours), request=1)
+    call = await (await lab.call(2)).stream(priming(primer), result(answer, 2))
+    await call.end()
+    await lab.resume(ours, f"id: {primer}\ndata: {{}}\n\n".encode(), result(answer, 2))
+    await lab.judged("crossed", "other_stream", "proven")

@@ -91,7 +91,8 @@ async def test_a_server_without_ids_is_no_news(lab: Lab, path: str) -> None:
     """No ids, no resume, no noise in the log."""
     lab.path = path
     await lab.initialize()
-    await lab.relay(event(None, "a"), KEEP_ALIVE, event(None, "b"))
+    stream = await (await lab.get()).stream(event(None, "a"), KEEP_ALIVE, event(None, "b"))
+    await stream.end()
     await (await lab.get()).stream(event(None, "c"))
     call = await (await lab.call(10)).stream(result(None, 10))
     await call.end()

@@ -1,0 +1,106 @@
+"""The story of the demo from beginning to end, told while it happens, and whether it ended as it should."""
+
+from __future__ import annotations
+
+from proxy.demo.acts import Resume, broken_call, other_customer, settle
+from proxy.demo.children import DemoFailed
+from proxy.demo.customer import visit
+from proxy.demo.screen import Screen
+from proxy.demo.stage import VERDICTS, set_up
+
+REMEDY = (
+    "What to do: route a session to one replica (sticky routing on Mcp-Session-Id), or give the replicas"
+    " one event store; and let a server answer 404 to a session it does not know."
+)
+WATCH = (
+    f'Watch for it: {VERDICTS}{{verdict="fork"}} under /metrics on the status port, and resume.judged'
+    " in the log."
+)
+
+
+async def tell(mode: str, screen: Screen) -> list[str]:
+    """Play both acts with the proxy in `mode`. What went otherwise than it should, one line each; [] is good.
+
+    Raises DemoFailed, alone or in a group, when the story cannot go on.
+    """
+    screen.title()
+    screen.progress("starting two replicas and forkwatch …")
+    async with set_up(mode) as stage:
+        async with visit("ana", stage.forkwatch.url) as ana:
+            await settle(stage)
+            screen.act(
+                1,
+                "The network drops a stream; the resume reaches the same replica",
+                "Ana asks replica A for her balance. Her connection breaks; the SDK comes back with the"
+                " id of the last event it saw, Last-Event-ID, and asks for the rest.",
+            )
+            screen.progress("the client waits before it comes back …")
+            healthy = await broken_call(stage, ana, stage.a)
+            _show(screen, healthy)
+            bob = await other_customer(stage, "bob")
+            screen.act(
+                2,
+                "The same again, but the resume reaches the other replica",
+                "Replica B never saw this session and adopts it: 200, a well-formed stream, and a log in"
+                f" which those ids belong to Bob, whom B told {bob.text.removeprefix('bob has ')} a moment"
+                " ago.",
+            )
+            screen.progress("the client waits before it comes back …")
+            forked = await broken_call(stage, ana, stage.b)
+            _show(screen, forked)
+    problems = [*_healthy(healthy), *_caught(mode, forked)]
+    if not problems:
+        screen.paragraph(f"Caught. {REMEDY}")
+        screen.paragraph(WATCH)
+    return problems
+
+
+def _show(screen: Screen, resume: Resume) -> None:
+    screen.picture(resume)
+    answer = resume.answer
+    if answer.failed:
+        screen.client(f'the call failed: "{answer.text}"', good=resume.verdict[0] == "fork")
+    elif resume.wrong:
+        screen.client(f'"{answer.text}": a success, no warning, and wrong', good=False)
+    else:
+        screen.client(f'"{answer.text}", the right answer', good=True)
+    screen.wire([comment for attachment in resume.resumed for comment in attachment.comments])
+    screen.judged(resume)
+
+
+def _healthy(resume: Resume) -> list[str]:
+    problems = []
+    if resume.verdict[0] != "resumed":
+        problems.append(f"the healthy resume was judged {'/'.join(resume.verdict)}, not resumed")
+    if resume.wrong or resume.answer.failed:
+        problems.append(f"the healthy resume brought the client {resume.answer.text!r}")
+    if resume.counted != {resume.verdict: 1}:
+        problems.append(f"the healthy resume moved the verdict counters by {resume.counted}")
+    return problems
+
+
+def _caught(mode: str, resume: Resume) -> list[str]:
+    problems = []
+    if resume.verdict[0] != "fork":
+        problems.append(f"the fork was judged {'/'.join(resume.verdict)}, not fork")
+    if resume.counted.get(resume.verdict) != 1:
+        problems.append(f"the fork moved the verdict counters by {resume.counted}")
+    comments = [comment for attachment in resume.resumed for comment in attachment.comments]
+    match mode:
+        case "enforce" if not (resume.answer.failed and "Session terminated" in resume.answer.text):
+            problems.append(f"forkwatch did not end the call in enforce; the client got {resume.answer.text!r}")
+        case "annotate" if not any("verdict=fork" in comment for comment in comments):
+            problems.append("forkwatch did not annotate the stream")
+        case "observe" if comments:
+            problems.append("forkwatch changed the stream in observe")
+    return problems
+
+
+def failures(error: DemoFailed | ExceptionGroup[Exception]) -> list[str]:
+    """What the DemoFailed in what `tell` raises say, one line each. Raises the rest of a group again."""
+    if isinstance(error, DemoFailed):
+        return [str(error)]
+    ours, rest = error.split(DemoFailed)
+    if rest is not None:
+        raise rest
+    return [] if ours is None else [line for inner in ours.exceptions for line in failures(inner)]

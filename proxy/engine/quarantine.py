@@ -1,0 +1,103 @@
+"""The cut: one verdict ends everything a session has under way, in one turn, and refuses what follows.
+
+Three parts, each of which some real client needs: the pending call on the resumed stream fails at
+once with its own id; so does every other request in flight; every later request gets 404, which
+clients take for the end of the session. A resume of another pending call gets that call's error
+instead, once, since most clients hang on a 404 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.engine import terminal
+from proxy.engine.commands import Command, Elsewhere, Report, Respond
+from proxy.engine.findings import Judgement, QuarantineRejected, SessionQuarantined
+from proxy.engine.jsonrpc import RequestBody
+from proxy.engine.ledger import Member, Quarantine, Session, Stream
+
+EVENT_STREAM = "text/event-stream"
+JSON = "application/json"
+
+
+def begin(session: Session, judgement: Judgement, cursor: bytes, now: float) -> list[Command]:
+    """Quarantine the session; what to report."""
+    upstream = session.upstream
+    ttl_s = upstream.policy.quarantine_ttl_s
+    session.quarantine = Quarantine(judgement, cursor, ttl_s, now + ttl_s)
+    upstream.quarantined[session.key] = session
+    upstream.sessions_quarantined += 1
+    upstream.sessions_active -= 1
+    return [Report(SessionQuarantined(session.name, judgement, ttl_s))]
+
+
+def cut_others(session: Session, but: Member) -> list[Command]:
+    """End every other exchange of the session; then forget what no client can ask for any more."""
+    commands: list[Command] = [
+        Elsewhere(member, done)
+        for member in list(session.exchanges)
+        if member is not but and (done := member.cut())
+    ]
+    session.shed()
+    return commands
+
+
+def error_events(session: Session, stream: Stream) -> bytes:
+    """The frames that end the calls pending on `stream`, which are over then; b"" if there are none."""
+    quarantine = session.quarantine
+    assert quarantine is not None
+    ids = session.owed_ids(stream)
+    for key in stream.owed:
+        session.settle(key)
+    return terminal.error_events(ids, quarantine.judgement, quarantine.cursor, session.key)
+
+
+def answer_post(session: Session, body: RequestBody | None) -> list[Command]:
+    """The answer to a POST that was under way: an error for each of its requests; a 404 if it has none."""
+    quarantine = session.quarantine
+    assert quarantine is not None
+    if body is None or not body.request_ids:
+        return refuse(session, "POST")
+    for key in body.request_keys:
+        session.settle(key)
+    content = terminal.error_body(
+        body.request_ids,
+        batch=body.batch,
+        judgement=quarantine.judgement,
+        cursor=quarantine.cursor,
+        session=session.key,
+    )
+    return [Respond(200, JSON, content, quarantine.judgement)]
+
+
+def answer_get(session: Session, stream: Stream | None, method: str) -> list[Command]:
+    """The answer to a GET: the errors of the calls pending on the stream it resumes, once; else a 404."""
+    quarantine = session.quarantine
+    assert quarantine is not None
+    if stream is None or not (events := error_events(session, stream)):
+        return refuse(session, method)
+    return [
+        Report(QuarantineRejected(session.name, "GET", 200)),
+        Respond(200, EVENT_STREAM, events, quarantine.judgement),
+    ]
+
+
+def refuse(session: Session, method: str) -> list[Command]:
+    """A 404 with a null id: the session is not found, start a new one."""
+    quarantine = session.quarantine
+    assert quarantine is not None
+    body = terminal.not_found_body(quarantine.judgement, quarantine.cursor, session.key)
+    return [
+        Report(QuarantineRejected(session.name, method, 404)),
+        Respond(404, JSON, body, quarantine.judgement),
+    ]
+
+
+def deleted(session: Session) -> Sequence[Command]:
+    """A DELETE that the upstream did not grant: clients only want it over with."""
+    quarantine = session.quarantine
+    assert quarantine is not None
+    return [
+        Report(QuarantineRejected(session.name, "DELETE", 200)),
+        Respond(200, None, b"", quarantine.judgement),
+    ]

@@ -1,0 +1,13 @@
+"""What all tests share: how Hypothesis searches here and in continuous integration."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# No deadline: a law is about values, and a busy machine is slow without being wrong.
+settings.register_profile("default", deadline=None)
+# Continuous integration repeats itself, so that a failure there is one of the change and can be repeated.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
