@@ -29,6 +29,8 @@ from proxy.upstream import Address, Origin
 
 MAX_HEAD_BYTES = 64 * 1024
 """The largest request head: its target and its fields."""
+_LINGER_S = 2.0
+"""How long a client that is told off while it sends may go on, so that it can read what it was told."""
 _NEVER_S = 10 * 365 * 86400.0
 _KEEPALIVE_PROBES = 4
 
@@ -41,7 +43,7 @@ _quiet.propagate = False
 class ClientConnection(web.RequestHandler):
     """A client's connection: aiohttp's protocol, which tells the exchange on it what happens at once."""
 
-    __slots__ = ("_head_bytes", "_listener", "_upload", "forward", "loop", "peer")
+    __slots__ = ("_deaf", "_head_bytes", "_listener", "_upload", "forward", "loop", "peer")
 
     def __init__(self, listener: Listener, server: web.Server, **settings: Any) -> None:
         super().__init__(server, **settings)
@@ -53,6 +55,8 @@ class ClientConnection(web.RequestHandler):
         """The body of the last request whose head is complete."""
         self._head_bytes = 0
         """What has come of a head that is not."""
+        self._deaf = False
+        """Nothing the client sends matters any more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -64,14 +68,17 @@ class ClientConnection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client: too large a head, or an upload that breaks its framing, ends here."""
+        if self._deaf:
+            return
         known, upload = self._request_count, self._upload
+        in_head = upload.is_eof()
         super().data_received(data)
         if self._request_count != known and self._messages:
             self._upload = self._messages[-1][1]
             self._head_bytes = 0
             if not upload.is_eof():  # what followed was neither more of it nor its end
                 self._give_up(BadRequest("the framing of the request's body is broken"))
-        elif upload.is_eof():
+        elif in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._give_up(_head_too_large())
@@ -86,7 +93,11 @@ class ClientConnection(web.RequestHandler):
                 self.force_close()
                 return
         self.refuse(error)
-        self.force_close()
+        self._deaf = True
+        transport = self.transport
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()  # closing at once would reset, and take the answer back
+        self.loop.call_later(_LINGER_S, self.force_close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone: the upstream learns it before anything else happens."""
@@ -228,9 +239,10 @@ class Listener:
             self._services, self._routes[upstream.name], connection, request
         )
         try:
-            return await forward.run()
+            done = await forward.run()
         finally:
             connection.forward = None
+        return CLOSE if self._draining else done
 
     # ---- the end
 

@@ -111,7 +111,11 @@ class Client:
         sock.setblocking(False)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (host, port))
+        except OSError:
+            sock.close()
+            raise
         name = host if tls is not None else None
         reader, writer = await asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name, limit=limit)
         return cls(reader, writer)

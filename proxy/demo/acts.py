@@ -30,6 +30,8 @@ class Resume:
     call: Attachment
     resumed: list[Attachment]
     answer: Answer
+    answered_s: float
+    """Seconds from when the resume was let through until the client had its answer."""
     judged: Line
     counted: dict[Judged, int]
     before: int
@@ -72,7 +74,9 @@ async def broken_call(stage: Stage, customer: Customer, resume_at: Replica) -> R
         stage.a.go_on()
         await stage.a.child.wait_for("answered")  # … and has gone on without it
         stage.balancer.point_at(resume_at.port)
+        let_through = asyncio.get_running_loop().time()
         answer = await call
+        answered_s = asyncio.get_running_loop().time() - let_through
         judged = await stage.forkwatch.child.wait_for("resume.judged")
     finally:
         call.cancel()
@@ -85,6 +89,7 @@ async def broken_call(stage: Stage, customer: Customer, resume_at: Replica) -> R
         call=first,
         resumed=[one for one in later if one.cursor is not None],  # the SDK lists the tools, too
         answer=answer,
+        answered_s=answered_s,
         judged=judged,
         counted={key: n - before.get(key, 0) for key, n in after.items() if n != before.get(key, 0)},
         before=before.get(kind, 0),

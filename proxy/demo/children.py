@@ -73,13 +73,16 @@ class Child:
 
         Raises DemoFailed after `timeout_s` seconds, or at once if the process ends.
         """
+        said = "nothing"
         try:
             async with asyncio.timeout(timeout_s):
                 while (line := await self._lines.get()) is not None:
+                    said = str(line.get("event"))
                     if line.get("event") == event and fields.items() <= line.items():
                         return line
         except TimeoutError:
-            raise DemoFailed(f"{self.name} did not say {event!r} within {timeout_s:g} s") from None
+            words = f"{self.name} did not say {event} within {timeout_s:g} s; the last it said was {said}"
+            raise DemoFailed(words) from None
         raise DemoFailed(f"{self.name} ended: {self._errors.read_text(errors='replace')[-_LAST_WORDS:]}")
 
     def tell(self, line: str) -> None:

@@ -48,7 +48,7 @@ class Network(httpx2.AsyncBaseTransport):
         self._passing = 0
 
     def lose_after(self, messages: int, on_lost: Callable[[], None]) -> None:
-        """Forget what passed, and drop the next stream when more than `messages` come; then call `on_lost`."""
+        """Forget what passed; drop the next stream when more than `messages` come, and call `on_lost`."""
         self.attachments.clear()
         self._passing, self._on_lost = messages, on_lost
 

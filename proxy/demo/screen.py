@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from textwrap import fill
+from textwrap import wrap
 from typing import TextIO
 
 from proxy.demo.acts import Resume
-from proxy.demo.network import Event
 from proxy.demo.stage import VERDICTS
 
 WIDTH = 80
@@ -19,7 +18,6 @@ MEANING = {
     "fork/content_diverged": ": event {first_id} was relayed before, and said something else",
 }
 """The verdicts of the demo in words; any other stands for itself."""
-_LABEL = 18
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -56,31 +54,33 @@ class Screen:
         """The beginning of an act."""
         self.line()
         self.line(f"{number}  {title}", "bold")
-        self.line(fill(text, WIDTH, initial_indent="   ", subsequent_indent="   "))
+        for line in _wrapped(text, WIDTH - 3):
+            self.line(f"   {line}")
 
     def picture(self, resume: Resume) -> None:
         """The event ids of one call in order: what the client had, what it lost, what came instead."""
         came = [event for attachment in resume.resumed for event in attachment.arrived]
+        # An event without an id is of no server's log: the proxy made it.
+        origin = f"came from {resume.replica.name}" if all(event.id for event in came) else "came instead"
+        came_style = "red" if resume.verdict[0] == "fork" else "green"
         rows = [
             ("client had", resume.call.arrived, ""),
             ("lost on the way", resume.call.lost, "dim"),
-            (f"came from {resume.replica.name}", came, "red" if resume.verdict[0] == "fork" else "green"),
+            (origin, came, came_style),
         ]
-        ids = sorted({int(e.id) for _, events, _ in rows for e in events if e.id is not None})
-        texts = {label: _cells(events) for label, events, _ in rows}
-        widths = [
-            max(len(str(id)), *(len(cells.get(id, "")) for cells in texts.values())) + 2 for id in ids
-        ]
+        ids = sorted({int(event.id) for _, events, _ in rows for event in events if event.id})
+        cells = [{int(e.id): e.text or "·" for e in events if e.id} for _, events, _ in rows]
+        widths = {id: 2 + max(len(row.get(id, "")) for row in (*cells, {id: str(id)})) for id in ids}
         self.line()
-        head = "".join(str(id).ljust(width) for id, width in zip(ids, widths, strict=True))
-        self.line(f"      {'event id':<{_LABEL}}{head}".rstrip(), "dim")
-        for label, events, style in rows:
-            row = "".join(
-                texts[label].get(id, "").ljust(width) for id, width in zip(ids, widths, strict=True)
-            )
-            unnumbered = "  ".join(e.text for e in events if e.id is None)
-            self.line(f"      {label:<{_LABEL}}{self._styled((row + unnumbered).rstrip(), style)}")
+        self._row("event id", "".join(str(id).ljust(widths[id]) for id in ids), "dim")
+        for (label, events, style), row in zip(rows, cells, strict=True):
+            text = "".join(row.get(id, "").ljust(widths[id]) for id in ids).rstrip()
+            made = "an error of forkwatch's: the call is over" if any(not e.id for e in events) else ""
+            self._row(label, f"{text}  {made}".strip() if made else text, style)
         self.line()
+
+    def _row(self, label: str, text: str, style: str) -> None:
+        self.line(f"      {label:<18}{self._styled(text.rstrip(), style)}")
 
     def client(self, text: str, *, good: bool) -> None:
         """What the client believes."""
@@ -98,27 +98,26 @@ class Screen:
         why = MEANING.get(f"{verdict}/{reason}", "").format_map(resume.judged)
         self._fact("forkwatch", f"{verdict}/{reason}, {certainty}{why}", style)
         fields = " ".join(f"{name}={resume.judged[name]}" for name in FIELDS if name in resume.judged)
-        self._fact("", f"log      resume.judged {fields}", "dim")
-        counted = resume.counted.get(resume.verdict, 0)
-        self._fact(
-            "", f'metrics  {VERDICTS}{{verdict="{verdict}"}} {resume.before} → {resume.before + counted}', "dim"
-        )
+        self._fact("", f"log      resume.judged {fields}", "dim", hang=9)
+        after = resume.before + resume.counted.get(resume.verdict, 0)
+        counter = f'{VERDICTS}{{verdict="{verdict}"}}'
+        self._fact("", f"metrics  {counter} {resume.before} → {after}", "dim")
 
     def paragraph(self, text: str, *styles: str) -> None:
         """Some lines of text after an empty one."""
         self.line()
-        self.line(fill(text, WIDTH, break_on_hyphens=False), *styles)
+        self.line("\n".join(_wrapped(text, WIDTH)), *styles)
 
-    def _fact(self, who: str, text: str, style: str) -> None:
-        lines = fill(text, WIDTH - 14, break_long_words=False, break_on_hyphens=False).split("\n")
-        self.line(f"   {who:<11}{self._styled(lines[0], style)}")
-        for line in lines[1:]:
-            self.line(f"{'':<14}{self._styled(line, style)}")
+    def _fact(self, who: str, text: str, style: str, *, hang: int = 0) -> None:
+        lines = _wrapped(text, WIDTH - 14, hang)
+        for left, line in zip([who, *[""] * len(lines)], lines, strict=False):
+            self.line(f"   {left:<11}{self._styled(line, style)}")
 
     def _styled(self, text: str, *styles: str) -> str:
         codes = ";".join(_STYLES[style] for style in styles if style)
         return f"\x1b[{codes}m{text}\x1b[0m" if self._colour and codes and text else text
 
 
-def _cells(events: list[Event]) -> dict[int, str]:
-    return {int(event.id): event.text or "·" for event in events if event.id is not None}
+def _wrapped(text: str, width: int, hang: int = 0) -> list[str]:
+    """Lines of whole words, all but the first indented by `hang`."""
+    return wrap(text, width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)

@@ -8,10 +8,24 @@ from proxy.demo.customer import visit
 from proxy.demo.screen import Screen
 from proxy.demo.stage import VERDICTS, set_up
 
-REMEDY = (
-    "What to do: route a session to one replica (sticky routing on Mcp-Session-Id), or give the replicas"
-    " one event store; and let a server answer 404 to a session it does not know."
+SAME_REPLICA = (
+    "The network drops a stream; the resume reaches the same replica",
+    "Ana asks replica A for her balance. Her connection breaks; the SDK comes back with the id of the last"
+    " event it saw, Last-Event-ID, and asks for the rest.",
 )
+OTHER_REPLICA = (
+    "The same again, but the resume reaches the other replica",
+    "Replica B never saw this session and adopts it: 200, a well-formed stream, and a log in which those"
+    " ids belong to Bob, another customer.",
+)
+WAITING = "the client waits a moment before it comes back …"
+AT_ONCE_S = 1.0
+"""The client's own pause before it resumes is part of it."""
+CAUGHT = (
+    "Caught. What to do: route each session to one replica (sticky routing on Mcp-Session-Id), or give the"
+    " replicas one event store."
+)
+INSTEAD = "To see the call fail at once instead: forkwatch demo --mode enforce"
 WATCH = (
     f'Watch for it: {VERDICTS}{{verdict="fork"}} under /metrics on the status port, and resume.judged'
     " in the log."
@@ -25,33 +39,24 @@ async def tell(mode: str, screen: Screen) -> list[str]:
     """
     screen.title()
     screen.progress("starting two replicas and forkwatch …")
-    async with set_up(mode) as stage:
-        async with visit("ana", stage.forkwatch.url) as ana:
-            await settle(stage)
-            screen.act(
-                1,
-                "The network drops a stream; the resume reaches the same replica",
-                "Ana asks replica A for her balance. Her connection breaks; the SDK comes back with the"
-                " id of the last event it saw, Last-Event-ID, and asks for the rest.",
-            )
-            screen.progress("the client waits before it comes back …")
-            healthy = await broken_call(stage, ana, stage.a)
-            _show(screen, healthy)
-            bob = await other_customer(stage, "bob")
-            screen.act(
-                2,
-                "The same again, but the resume reaches the other replica",
-                "Replica B never saw this session and adopts it: 200, a well-formed stream, and a log in"
-                f" which those ids belong to Bob, whom B told {bob.text.removeprefix('bob has ')} a moment"
-                " ago.",
-            )
-            screen.progress("the client waits before it comes back …")
-            forked = await broken_call(stage, ana, stage.b)
-            _show(screen, forked)
+    async with set_up(mode) as stage, visit("ana", stage.forkwatch.url) as ana:
+        await settle(stage)
+        screen.act(1, *SAME_REPLICA)
+        screen.progress(WAITING)
+        healthy = await broken_call(stage, ana, stage.a)
+        _show(screen, healthy)
+        await other_customer(stage, "bob")
+        screen.act(2, *OTHER_REPLICA)
+        screen.progress(WAITING)
+        forked = await broken_call(stage, ana, stage.b)
+        _show(screen, forked)
+    screen.progress("ending what was started …")
     problems = [*_healthy(healthy), *_caught(mode, forked)]
     if not problems:
-        screen.paragraph(f"Caught. {REMEDY}")
+        screen.paragraph(CAUGHT, "bold")
         screen.paragraph(WATCH)
+        if forked.wrong:
+            screen.paragraph(INSTEAD)
     return problems
 
 
@@ -59,7 +64,8 @@ def _show(screen: Screen, resume: Resume) -> None:
     screen.picture(resume)
     answer = resume.answer
     if answer.failed:
-        screen.client(f'the call failed: "{answer.text}"', good=resume.verdict[0] == "fork")
+        when = "at once" if resume.answered_s < AT_ONCE_S else f"after {resume.answered_s:.0f} s"
+        screen.client(f'the call failed {when}: "{answer.text}"', good=resume.verdict[0] == "fork")
     elif resume.wrong:
         screen.client(f'"{answer.text}": a success, no warning, and wrong', good=False)
     else:
@@ -88,7 +94,9 @@ def _caught(mode: str, resume: Resume) -> list[str]:
     comments = [comment for attachment in resume.resumed for comment in attachment.comments]
     match mode:
         case "enforce" if not (resume.answer.failed and "Session terminated" in resume.answer.text):
-            problems.append(f"forkwatch did not end the call in enforce; the client got {resume.answer.text!r}")
+            problems.append(
+                f"forkwatch did not end the call in enforce; the client got {resume.answer.text!r}"
+            )
         case "annotate" if not any("verdict=fork" in comment for comment in comments):
             problems.append("forkwatch did not annotate the stream")
         case "observe" if comments:

@@ -86,7 +86,7 @@ class Resume:
     ) -> None:
         """Begin when the response head has come. `found` is the cursor's place in the ledger.
 
-        `attached`: an earlier connection of the same stream is still open here.
+        `attached`: the server may still take an earlier connection of the same stream for open.
         """
         self.session = session
         self.cursor = cursor
@@ -440,7 +440,9 @@ class Resume:
         if not missing and not self._hole:
             if self._unnumbered:
                 return _suspect(Verdict.UNVERIFIABLE, Reason.IDS_ABSENT)
-            return Judgement(Verdict.RESUMED, Reason.IDLE)
+            # A dead stream is as quiet as an idle one: while it owes a response, nothing is sure.
+            certainty = Certainty.SUSPECTED if self.baseline.stream.owed else Certainty.PROVEN
+            return Judgement(Verdict.RESUMED, Reason.IDLE, certainty)
         if how is Ending.UPSTREAM_FAILED:
             return _suspect(Verdict.INCONCLUSIVE, Reason.UPSTREAM_FAILED)
         if how is Ending.CLIENT_LEFT:

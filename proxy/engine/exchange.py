@@ -354,7 +354,7 @@ class Exchange:
             if found is None and session.complete:
                 self._report(Raised(Finding.CURSOR_NOT_VALIDATED, session.name))
         return stream, Resumption(
-            resume=Resume(session, cursor, found, attached=stream.attachments > 0),
+            resume=Resume(session, cursor, found, attached=self._may_seem_attached(stream, now)),
             policy=self._upstream.policy,
             deadline_s=self._deadline_s,
             gate_bytes=self._gate_bytes,
@@ -365,6 +365,16 @@ class Exchange:
             replica=answer.replica,
             previous_replica=stream.replica,
         )
+
+    def _may_seem_attached(self, stream: Stream, now: float) -> bool:
+        """Whether the server may still hold an earlier connection of the stream for open.
+
+        It is open here, or its client went a moment ago: the Python SDK then answers a resume with
+        an empty stream until it notices.
+        """
+        if stream.attachments:
+            return True
+        return stream.left_by_client and (_away(stream, now) or 0.0) < self._deadline_s
 
     # ---- the rest of the answer
 

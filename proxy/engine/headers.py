@@ -76,7 +76,7 @@ def request_head(raw: Fields, peer: bytes | None, forwarding: Forwarding) -> Req
             case b"mcp-session-id":
                 head.session = value if head.session is None else head.session + b", " + value
             case b"last-event-id":
-                head.cursor = value or None
+                head.cursor = value.strip(b" \t") or None
             case b"mcp-protocol-version":
                 head.protocol = value.decode("latin-1")
             case b"host":

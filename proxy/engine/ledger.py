@@ -163,7 +163,7 @@ def known(log: Log, id_word: int, word: int) -> tuple[Known, int]:
 class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
-    __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "log", "owed",
+    __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "left_by_client", "log", "owed",
                  "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
 
     def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
@@ -188,6 +188,8 @@ class Stream:
         """Keys of the requests whose responses this stream owes."""
         self.attachments = 0
         self.detached_at: float | None = None
+        self.left_by_client = False
+        """The last connection ended because its client went: the server may not have noticed yet."""
         self.retry_ms = 0
         self.takeovers: tuple[float, ...] = ()
         """When connections took the stream from one still open; the newest five."""

@@ -475,6 +475,7 @@ class Relay:
         if stream.attachments:
             return
         stream.detached_at = now
+        stream.left_by_client = how is Ending.CLIENT_LEFT
         if not stream.owed:
             return
         if session is not None and len(stream.log):

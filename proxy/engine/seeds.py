@@ -1,7 +1,7 @@
 """The checks a client can make by itself on the first event of a resumed stream, by their published names.
 
 `validate_resumption` asks whether the session's log goes on, `validate_resumed_cursor` whether it goes on
-without one lost. They see two ids and no history, so they are stricter than the proxy, which forgives what is
+without a gap. They see two ids and no history, so they are stricter than the proxy, which forgives what is
 proven harmless: a replay that begins with the cursor or before it, and holes where a server's ids have holes.
 Ids may be integers or text. Text is read in the dialects of `proxy.engine.ids` and never compared as text:
 what cannot be ordered is refused only where it is the very id that was consumed.

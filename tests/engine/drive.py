@@ -174,10 +174,10 @@ class Drive:
         session: str | None = "s1",
         cursor: object = None,
         body: bytes = b"",
-        answer: Answer,
+        answer: Answer | None,
         protocol: str = "2025-06-18",
     ) -> Connection:
-        """A request of the client, up to the head of its answer."""
+        """A request of the client, up to the head of its answer; None if none has come."""
         head = Request(
             method,
             None if session is None else session.encode(),
@@ -189,7 +189,8 @@ class Drive:
         self.connections.append(connection)
         self.perform(connection, exchange.began(self.now))
         self.perform(connection, exchange.uploaded(body))
-        self.perform(connection, exchange.responded(answer, self.now))
+        if answer is not None:
+            self.perform(connection, exchange.responded(answer, self.now))
         return connection
 
     def initialize(self, session: str = "s1", *, carry: str | None = None) -> None:

@@ -31,6 +31,7 @@ class Watched:
 
     async def verdicts(self) -> Verdicts:
         """The verdicts, once every resume has one."""
+        assert await self.counters.grown("fail_open_total") == 0
         return await self.counters.settled()
 
     async def alarms(self) -> Verdicts:

@@ -65,3 +65,6 @@ async def lab(proxy: Forkwatch, scripted_upstream: tuple[ScriptedUpstream, int])
     lab = Lab(proxy, scripted_upstream[0], await Counters.since_now(proxy))
     yield lab
     await lab.close()
+    assert await lab.counters.grown("fail_open_total") == 0, (
+        "the proxy gave up judging: see check.failed_open"
+    )

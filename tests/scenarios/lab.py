@@ -131,7 +131,7 @@ class Lab:
         assert sum(given.values()) == count, f"wanted {wanted}"
 
     async def lines(self, event: str) -> list[dict[str, Any]]:
-        """The log lines of this event about this scenario's sessions, once there is one; the log lags behind."""
+        """The log lines of this event about the lab's sessions, once there is one: the log lags behind."""
         async with asyncio.timeout(STEP_TIMEOUT_S):
             while True:
                 lines = [line for line in self.proxy.log() if line.get("session") in self.sessions]
