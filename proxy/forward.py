@@ -28,11 +28,11 @@ from proxy.engine.commands import (
     Withdraw,
 )
 from proxy.engine.exchange import Answer, Exchange, Request
-from proxy.engine.findings import AttachmentKind, CloseCause, Ending, FailedOpen, Reportable
+from proxy.engine.findings import AttachmentKind, CloseCause, Ending, Reportable
 from proxy.engine.headers import Fields, Forwarding, RequestHead, request_head, response_fields
 from proxy.engine.ledger import Upstream
 from proxy.engine.sessions import Ledger
-from proxy.errors import ProxyError, UpstreamIdle
+from proxy.errors import Draining, ProxyError, UpstreamIdle
 from proxy.logs import Log
 from proxy.metrics import UpstreamCounters
 from proxy.problem import problem_response
@@ -296,9 +296,12 @@ class Forward:
         if began:
             self._break_off()
         else:
-            self._write(problem_response(error, head_only=self._request.method == "HEAD"))
-            self._route.counters.count_request(self._request.method, error.status)
+            self._problem(error)
         self._over()
+
+    def _problem(self, error: ProxyError) -> None:
+        self._write(problem_response(error, head_only=self._request.method == "HEAD"))
+        self._route.counters.count_request(self._request.method, error.status)
 
     # ---- the client's side
 
@@ -320,11 +323,26 @@ class Forward:
 
     def drain(self, *, clean: bool) -> None:
         """The proxy stops: end the answer, cleanly or not, and give up the upstream's."""
-        if self._phase is Phase.OVER:
-            return
+        if self._phase is not Phase.OVER:
+            self._stop(CloseCause.PROXY_DRAIN, Draining("the proxy is stopping"), clean=clean)
+
+    def broke(self, error: Exception) -> Done:
+        """Carrying the exchange itself failed: the client sees that its answer is not whole."""
+        self._failed_open("relay", error)
+        if self._phase is not Phase.OVER:
+            self._stop(CloseCause.PROXY_ERROR, ProxyError("the proxy failed on this request"), clean=False)
+        return CLOSE
+
+    def _stop(self, cause: CloseCause, error: ProxyError, *, clean: bool) -> None:
+        """End the answer for a reason of the proxy's own; `error` is the answer if none has begun."""
+        began = self.began
         self._keep_alive = False
-        self._ask_ended(Ending.CLIENT_LEFT, CloseCause.PROXY_DRAIN)
-        if clean and self._chunked:
+        self._ask_ended(Ending.CLIENT_LEFT, cause)
+        if self._done.done():
+            return  # ended by the engine
+        if not began:
+            self._problem(error)
+        elif clean and self._chunked:
             self._write(_LAST_CHUNK)
         else:
             self._break_off()
@@ -558,9 +576,17 @@ class Forward:
         try:
             services.reporter.report(self._route.settings.name, item, services.clock())
         except Exception as error:
-            self._route.counters.count_fail_open("report")
-            services.log.event("check.failed_open", level="warning", upstream=self._route.settings.name,
-                               component="report", error=f"{type(error).__name__}: {error}")  # fmt: skip
+            self._failed_open("report", error)
+
+    def _failed_open(self, component: str, error: Exception) -> None:
+        self._route.counters.count_fail_open(component)
+        self._services.log.event(
+            "check.failed_open",
+            level="warning",
+            upstream=self._route.settings.name,
+            component=component,
+            error=f"{type(error).__name__}: {error}",
+        )
 
     def _wake(self) -> None:
         self._timer = None
@@ -570,7 +596,7 @@ class Forward:
     def _fail_open(self, error: Exception) -> bytes:
         """The engine raised: go on without it. Returns what it held back."""
         exchange, self._exchange = self._exchange, None
-        self._report(FailedOpen("detector", f"{type(error).__name__}: {error}"))
+        self._failed_open("detector", error)
         return b"" if exchange is None else exchange.abandon()
 
     def _log_error(self, error: ProxyError) -> None:

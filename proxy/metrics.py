@@ -43,8 +43,8 @@ METHODS = ("GET", "POST", "DELETE", "OPTIONS", "HEAD", OTHER)
 TIMED_METHODS = ("GET", "POST", "DELETE", OTHER)
 """`upstream_headers_seconds` costs eight series a method; preflights and HEAD share `other`."""
 PROTOCOLS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", OTHER)
-COMPONENTS = ("detector", "gate", "report")
-"""What can give up on a stream: judging, a frame too large to hold back, counting and logging."""
+COMPONENTS = ("detector", "gate", "relay", "report")
+"""What can fail on a stream: judging, holding a frame back, carrying the bytes, counting and logging."""
 HTTP_CHILDREN = 24
 """Pairs of method and status counted apart; later ones of a method share the code `other`."""
 

@@ -131,10 +131,7 @@ class ClientConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> Done:
-        """What aiohttp could not parse, or (500) what our own handler raised: an answer, no traceback."""
-        if self.forward is not None and self.forward.began:
-            self.force_close()
-            return CLOSE
+        """What aiohttp could not parse: an answer, no traceback."""
         if isinstance(exc, LineTooLong):
             return self.refuse(_head_too_large())
         if status == 400:

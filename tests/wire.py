@@ -275,11 +275,13 @@ async def lab(
     *,
     tls: ssl.SSLContext | None = None,
     listener_tls: dict[str, str] | None = None,
+    mode: str = "observe",
     **top: Any,
 ) -> AsyncIterator[Lab]:
     """A proxy process with a configuration of its own in front of an upstream, which may use `tls`."""
     async with listening(tls=tls) as upstream:
-        proxy = Forkwatch(entries(upstream), directory, tls=listener_tls, **top).start()
+        upstreams = [{"mode": mode, **settings} for settings in entries(upstream)]
+        proxy = Forkwatch(upstreams, directory, tls=listener_tls, **top).start()
         try:
             async with Lab(proxy, upstream).for_one_test() as made:
                 yield made

@@ -42,7 +42,8 @@ async def _play(mode: str, *, plain: bool) -> int:
     from proxy.demo.story import failures, tell
 
     ended_by: list[int] = []
-    loop, playing = asyncio.get_running_loop(), asyncio.create_task(tell(mode, Screen(plain=plain)))
+    screen = Screen(plain=plain)
+    loop, playing = asyncio.get_running_loop(), asyncio.create_task(tell(mode, screen))
 
     def end(number: int) -> None:
         ended_by.append(number)
@@ -58,6 +59,8 @@ async def _play(mode: str, *, plain: bool) -> int:
         return 128 + ended_by[0]
     except (DemoFailed, ExceptionGroup) as error:
         problems = failures(error)
+    finally:
+        screen.progress("")
     for problem in problems:
         print(f"forkwatch: not caught: {problem}", file=sys.stderr)
     return 1 if problems else 0

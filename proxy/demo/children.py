@@ -15,6 +15,8 @@ START_TIMEOUT_S = 30.0
 EVENT_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 3.0
 _LAST_WORDS = 600
+PACKAGES = Path(__file__).parents[2]
+"""Where `python -m` finds this package first, whatever lies in the directory the demo was started in."""
 
 Line = dict[str, Any]
 
@@ -56,6 +58,7 @@ class Child:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 env=env,
+                cwd=PACKAGES,
                 start_new_session=True,
             )
         self._reading = asyncio.create_task(self._read())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import httpx2
@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import TextContent
 
+from proxy.demo.children import DemoFailed
 from proxy.demo.network import Network
 
 PATIENCE_S = 8.0
@@ -56,14 +57,19 @@ class Customer:
 
 @asynccontextmanager
 async def visit(name: str, url: str) -> AsyncIterator[Customer]:
-    """A session at `url` for as long as the block runs, ended with DELETE."""
+    """A session at `url` for as long as the block runs, ended with DELETE. Raises DemoFailed without one."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())  # its warnings are not part of the story
     network = Network()
     async with (
         httpx2.AsyncClient(transport=network, timeout=httpx2.Timeout(PATIENCE_S, read=None)) as http,
-        # The handshake of 2025: the session, and the log behind it, is kept by the server.
-        Client(streamable_http_client(url, http_client=http), mode="legacy", cache=None) as client,
+        AsyncExitStack() as stack,
     ):
+        # The handshake of 2025: the session, and the log behind it, is kept by the server.
+        client = Client(streamable_http_client(url, http_client=http), mode="legacy", cache=None)
+        try:
+            await stack.enter_async_context(client)
+        except (MCPError, ExceptionGroup) as error:
+            raise DemoFailed(f"{name}'s client could not open a session: {error}") from error
         yield Customer(name, client, network)
 
 

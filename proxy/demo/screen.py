@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from textwrap import wrap
 from typing import TextIO
 
@@ -30,25 +31,33 @@ class Screen:
         dull = plain or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self._colour = not dull and self._out.isatty()
         self._live = not plain and self._err.isatty()
+        self._waiting = False
+        if isinstance(self._out, TextIOWrapper):  # a terminal that cannot show a line shows a question mark
+            self._out.reconfigure(errors="replace")
 
     def progress(self, text: str) -> None:
         """Say what is being waited for, in place of what was said before; '' wipes it."""
-        if self._live:
+        if self._live and (text or self._waiting):
+            self._waiting = bool(text)
             self._err.write(f"\r\x1b[2K{text}")
             self._err.flush()
 
     def line(self, text: str = "", *styles: str) -> None:
         """One line."""
         self.progress("")
-        self._out.write(f"{self._styled(text, *styles)}\n")
-        self._out.flush()
+        try:
+            self._out.write(f"{self._styled(text, *styles)}\n")
+            self._out.flush()
+        except BrokenPipeError:  # as in `forkwatch demo | head`: go on, unseen
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._out.fileno())
 
     def title(self) -> None:
         """What the demo is, and who is in it."""
         self.line("forkwatch demo: one session, two replicas, a careless balancer", "bold")
         self.line()
-        self.line("   client ── forkwatch ── balancer ─┬─ replica A   an MCP server on the official")
-        self.line("                                    └─ replica B   SDK, each with its own event store")
+        self.line("   client ── forkwatch ── balancer ─┬─ replica A   one MCP server, twice,")
+        self.line("                                    └─ replica B   an event store each")
 
     def act(self, number: int, title: str, text: str) -> None:
         """The beginning of an act."""

@@ -13,7 +13,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.demo.balancer import Balancer
-from proxy.demo.children import START_TIMEOUT_S, Child
+from proxy.demo.children import START_TIMEOUT_S, Child, DemoFailed
 
 VERDICTS = "forkwatch_resume_verdicts_total"
 
@@ -72,9 +72,12 @@ class Forkwatch:
         self.url, self.status_url = f"{ready['listen']}/mcp", ready["status"]
 
     async def verdicts(self) -> dict[Judged, int]:
-        """How often each verdict was given so far, from the metrics page."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.status_url}/metrics") as response:
-            page = await response.text()
+        """How often each verdict was given so far, from the metrics page. Raises DemoFailed without one."""
+        try:
+            async with aiohttp.ClientSession() as http, http.get(f"{self.status_url}/metrics") as response:
+                page = await response.text()
+        except aiohttp.ClientError as error:
+            raise DemoFailed(f"forkwatch shows no metrics: {error}") from error
         return {
             (sample.labels["verdict"], sample.labels["reason"], sample.labels["certainty"]): int(sample.value)
             for family in text_string_to_metric_families(page)

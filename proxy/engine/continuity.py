@@ -77,9 +77,10 @@ class Resume:
     over and must not be asked again. `lost` and `duplicated` of a judgement are lower bounds.
     """
 
-    __slots__ = ("_attached", "_certain", "_last", "_rewind", "_rewind_unique", "_rewind_unsure",
-                 "_deferred", "_guess", "_hole", "_read_as", "_skipped", "_todo", "_unnumbered", "baseline",
-                 "cursor", "duplicated", "outstanding", "parsed", "session", "struck")  # fmt: skip
+    __slots__ = ("_attached", "_certain", "_deferred", "_guess", "_high", "_hole", "_last", "_read_as",
+                 "_rewind", "_rewind_unique", "_rewind_unsure", "_skipped", "_todo", "_unnumbered",
+                 "baseline", "cursor", "duplicated", "outstanding", "parsed", "session",
+                 "struck")  # fmt: skip
 
     def __init__(
         self, session: Session, cursor: bytes, found: Baseline | Ambiguous | None, *, attached: bool
@@ -98,8 +99,12 @@ class Resume:
         """The newest id on this connection, beginning with the cursor."""
         self._attached = attached
         todo: list[tuple[int, int]] = []
+        self._high: EventId | None = None
+        """The newest id relayed on the stream before this resume, in the cursor's epoch."""
         if isinstance(found, Baseline):
             todo = found.outstanding()
+            if found.log.epoch == session.epoch:
+                self._high = found.stream.last
         self._todo = todo
         self.outstanding = len(todo)
         self.struck = 0
@@ -216,7 +221,8 @@ class Resume:
             self.struck += 1
             return self._passed(shown) or self._replayed(shown)
         assert isinstance(self.baseline, Baseline)
-        if place <= self.baseline.place:
+        after = compare(self._parse(shown), self.parsed, self._dialect()) == 1
+        if place <= self.baseline.place and not after:  # relayed before the cursor, yet after it by number
             self._rewound(shown, how, place)
         return None  # else relayed here meanwhile by another connection of the stream
 
@@ -357,9 +363,7 @@ class Resume:
         if dialect.cls is IdClass.OPAQUE and not dialect.unique and self._strike_by_payload(shown):
             self._certain = Certainty.SUSPECTED
             return self._replayed(shown)
-        assert isinstance(self.baseline, Baseline)
-        high = self.baseline.stream.last if self.baseline.log.epoch == self.session.epoch else None
-        if compare(parsed, high, dialect) == -1:
+        if compare(parsed, self._high, dialect) == -1:
             self._advance(parsed)  # within the gap: never relayed here, yet no proof that more is lost
             return None
         if not self._decides_now():

@@ -29,8 +29,8 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.engine.jsonrpc import RequestBody, requests, session_error_in_body
-from proxy.engine.ledger import Baseline, Loop, Pending, Session, Stream, Upstream
-from proxy.engine.relay import Relay, Resumption
+from proxy.engine.ledger import Baseline, Loop, Pending, Quarantine, Session, Stream, Upstream
+from proxy.engine.relay import INTERRUPTED, Relay, Resumption
 from proxy.engine.sessions import Ledger
 
 LOOP_RESUMES = 20
@@ -84,8 +84,9 @@ class Exchange:
     `ended`. `cut` may come at any time. Each returns commands.
     """
 
-    __slots__ = ("_body", "_deadline_s", "_gate_bytes", "_ledger", "_out", "_replied", "_request", "_stream",
-                 "_upload_known", "_upstream", "_withdrawn", "drops_session", "handle", "relay", "session")  # fmt: skip
+    __slots__ = ("_body", "_deadline_s", "_gate_bytes", "_ledger", "_out", "_pending", "_replied",
+                 "_request", "_stream", "_upload_known", "_upstream", "_withdrawn", "drops_session", "handle",
+                 "relay", "session")  # fmt: skip
 
     def __init__(
         self,
@@ -106,8 +107,10 @@ class Exchange:
         self._gate_bytes = gate_bytes
         self._body: RequestBody | None = None
         self._upload_known = request.method != "POST"
-        self._withdrawn = False
-        """Cut while its body was coming: it is answered once its ids are known."""
+        self._withdrawn: Quarantine | None = None
+        """Why it was cut while its body was coming: it is answered once its ids are known."""
+        self._pending: dict[str, Pending] = {}
+        """What it has in flight in `session`, by key."""
         self._stream: Stream | None = None
         self._replied = False
         self._out: list[Command] = []
@@ -145,7 +148,8 @@ class Exchange:
             session.quarantine.touch(now)
             if request.method not in ("POST", "DELETE"):
                 self._replied = True
-                return quarantine.answer_get(session, self._resumed_stream(session), request.method)
+                stream = self._resumed_stream(session)
+                return quarantine.answer_get(session, session.quarantine, stream, request.method)
             return PASS
         if session is not None and session.ended and request.method not in ("DELETE", "OPTIONS", "HEAD"):
             self._report(Raised(Finding.STALE_SESSION_USE, session.name))
@@ -173,26 +177,25 @@ class Exchange:
         self._upload_known = True
         self._body = requests(body) if body else None
         session = self.session
-        if session is None:
+        if session is None or (self._replied and session.quarantine is not None):
             return PASS
+        if self._withdrawn is not None:
+            self._replied = True
+            return quarantine.answer_post(session, self._withdrawn, self._body)
         if session.quarantine is not None:
-            return self._uploaded_to_quarantined(session)
-        self._expect(session)
+            return self._uploaded_to_quarantined(session, session.quarantine)
+        if self._stream is not None or self._body is None or not self._body.is_initialize:
+            self._expect(session)  # an `initialize` is none of a session that it still carries
         return PASS
 
-    def _uploaded_to_quarantined(self, session: Session) -> Sequence[Command]:
-        """An `initialize` passes without the dead session; the rest is answered here."""
-        body = self._body
-        if body is not None and body.is_initialize and not self._withdrawn:
+    def _uploaded_to_quarantined(self, session: Session, why: Quarantine) -> Sequence[Command]:
+        """An `initialize` passes without the dead session; the rest is refused."""
+        if self._body is not None and self._body.is_initialize:
             self.drops_session = True
             self._join(None)
             return PASS
-        if self._replied:
-            return PASS
         self._replied = True
-        return (
-            quarantine.answer_post(session, body) if self._withdrawn else quarantine.refuse(session, "POST")
-        )
+        return quarantine.refuse(session, why, "POST")
 
     def _expect(self, session: Session) -> None:
         """The requests of the body are in flight in `session`; its cancellations end theirs."""
@@ -204,9 +207,10 @@ class Exchange:
         if self._replied and self._stream is None:
             return  # answered before the upload was read: nothing is in flight any more
         for key, request_id in zip(body.request_keys, body.request_ids, strict=True):
-            session.expect(key, Pending(request_id, self._stream))
+            pending = self._pending[key] = Pending(request_id, self._stream)
+            session.expect(key, pending)
         if self._stream is not None:
-            self._stream.owed = body.request_keys
+            self._stream.owed = tuple(self._pending)
 
     # ---- the head of the answer
 
@@ -216,14 +220,14 @@ class Exchange:
         self._replied = True
         session = self.session
         if session is not None and session.quarantine is not None and request.method == "DELETE":
-            return PASS if answer.succeeded else quarantine.deleted(session)
+            return PASS if answer.succeeded else quarantine.deleted(session, session.quarantine)
         if request.method == "DELETE":
             self._deleted(answer)
         elif answer.succeeded:
             self._adopt(answer, now)
             if self.session is not None and self.session.quarantine is not None:
                 self._replied = False
-                return [*self._take(), *self.cut()]
+                return [*self._take(), *self.cut(now)]
             if answer.is_stream and request.method in ("GET", "POST"):
                 self._begin_stream(answer, now)
                 return self._take()
@@ -248,6 +252,7 @@ class Exchange:
         for item in reports:
             self._report(item)
         if session is not self.session:
+            self._requests_are_over()
             self._join(session)
         if session.missed:
             session.missed = False
@@ -260,9 +265,15 @@ class Exchange:
 
     def _requests_are_over(self) -> None:
         """No stream will answer: a JSON answer or a refusal is the end of what was asked."""
-        if self.session is not None and self._body is not None:
-            for key in self._body.request_keys:
-                self.session.settle(key)
+        for key in self._still_pending():
+            assert self.session is not None
+            self.session.settle(key)
+        self._pending = {}
+
+    def _still_pending(self) -> tuple[str, ...]:
+        """The keys of this exchange's own requests that are in flight yet."""
+        in_flight = {} if self.session is None else self.session.in_flight
+        return tuple(key for key, pending in self._pending.items() if in_flight.get(key) is pending)
 
     def _judge_without_stream(self, judgement: Judgement, now: float, replica: str | None) -> None:
         """A resume that got no event stream: refused out loud, or not answered at all."""
@@ -329,6 +340,10 @@ class Exchange:
             return
         if self.session is None:
             stream.owed = self._body.request_keys
+        elif self._pending:
+            stream.owed = self._still_pending()  # less what was cancelled meanwhile
+            for pending in self._pending.values():
+                pending.stream = stream
         else:
             self._expect(self.session)
 
@@ -404,12 +419,13 @@ class Exchange:
         self._leave()
         if self.relay is None and not self._replied:
             self._replied = True
-            session = self.session
-            if session is not None and session.quarantine is not None and self._request.method == "DELETE":
-                return [*self._take(), *quarantine.deleted(session)]
+            session, left = self.session, how is Ending.CLIENT_LEFT
+            why = None if session is None or left else session.quarantine
+            if session is not None and why is not None and self._request.method == "DELETE":
+                return quarantine.deleted(session, why)
             self._requests_are_over()
             if self._request.resumes:
-                reason = Reason.CLIENT_LEFT if how is Ending.CLIENT_LEFT else Reason.UPSTREAM_FAILED
+                reason = Reason.CLIENT_LEFT if left else Reason.UPSTREAM_FAILED
                 judgement = Judgement(Verdict.INCONCLUSIVE, reason, Certainty.SUSPECTED)
                 self._judge_without_stream(judgement, now, None)
         return self._take()
@@ -422,7 +438,10 @@ class Exchange:
         if self.session is not None:
             self.session.complete = False
         self._leave()
-        return b"" if self.relay is None else self.relay.abandon()
+        if self.relay is not None:
+            return self.relay.abandon()
+        self._requests_are_over()
+        return b""
 
     def _leave(self) -> None:
         if self.session is not None:
@@ -430,27 +449,33 @@ class Exchange:
 
     # ---- the cut
 
-    def cut(self) -> Sequence[Command]:
+    def cut(self, now: float) -> Sequence[Command]:
         """The session was quarantined by another exchange: end this one, each kind as clients need it."""
         session, method = self.session, self._request.method
-        if session is None or method == "DELETE" or (self._body is not None and self._body.is_initialize):
+        why = None if session is None else session.quarantine
+        initializes = self._body is not None and self._body.is_initialize
+        if session is None or why is None or method == "DELETE" or initializes:
             return PASS
         if self.relay is not None:
-            return self.relay.cut()
+            return self.relay.cut(now)
         if self._replied:
             return PASS  # an answer that is under way is let through
         if not self._upload_known:
-            self._withdrawn = True
+            self._withdrawn = why
             return [Withdraw()]
         self._replied = True
         if method == "POST":
-            return quarantine.answer_post(session, self._body)
-        return quarantine.answer_get(session, self._resumed_stream(session), method)
+            self._requests_are_over()
+            return quarantine.answer_post(session, why, self._body)
+        if self._request.resumes:
+            self._judge_without_stream(INTERRUPTED, now, None)
+        self._out += quarantine.answer_get(session, why, self._resumed_stream(session), method)
+        return self._take()
 
     # ---- loops
 
     def _watch_for_loop(self, session: Session, cursor: bytes, now: float) -> None:
-        """Count resumes of one cursor that bring nothing; those the server spaced by `retry:` are its wish."""
+        """Count resumes of one cursor that bring nothing, but for those the server spaced by `retry:`."""
         word = id_word(cursor)
         loop = session.loops.get(word)
         if loop is None or loop.shown != session.shown or now - loop.since > LOOP_WINDOW_S:
@@ -487,7 +512,7 @@ class Exchange:
 
 
 def representable(cursor: bytes) -> bool:
-    """Whether an HTTP field carries these bytes whole: no controls, and valid UTF-8 for clients that decode."""
+    """Whether an HTTP field carries these bytes whole: no controls, and UTF-8 for clients that decode."""
     try:
         text = cursor.decode("utf-8")
     except UnicodeDecodeError:

@@ -257,7 +257,7 @@ class Member(Protocol):
 
     handle: object
 
-    def cut(self) -> Sequence[Command]:
+    def cut(self, now: float) -> Sequence[Command]:
         """The session was quarantined: end this exchange."""
 
 

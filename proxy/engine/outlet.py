@@ -16,8 +16,8 @@ class Outlet:
     `hold` keeps an unfinished frame back until it is whole, or larger than `gate_bytes`.
     """
 
-    __slots__ = ("_boundary", "_buffer", "_held_since", "_in_line", "_inserts", "_pending", "_scanner",
-                 "gate_bytes", "held_s", "hold", "sent")  # fmt: skip
+    __slots__ = ("_boundary", "_buffer", "_held_s", "_held_since", "_in_line", "_inserts", "_notice",
+                 "_pending", "_scanner", "gate_bytes", "hold", "sent")  # fmt: skip
 
     def __init__(self, scanner: Scanner, *, hold: bool, gate_bytes: int) -> None:
         self._scanner = scanner
@@ -25,14 +25,15 @@ class Outlet:
         self.gate_bytes = gate_bytes
         self.sent = 0
         """The offset up to which the client has the stream."""
-        self.held_s = 0.0
-        """Seconds during which anything was held back."""
+        self._held_s = 0.0
         self._held_since: float | None = None
         self._buffer = bytearray()
         self._in_line = False
         self._inserts: list[tuple[int, bytes]] = []
         self._pending = b""
-        """Comments that wait for a frame."""
+        """A comment that waits for a frame."""
+        self._notice = b""
+        """A frame of ours that waits for the end of one."""
         self._boundary = b""
         """A frame of ours that waits for the LF that may follow the CR which ended the last one."""
 
@@ -46,9 +47,10 @@ class Outlet:
 
     def completed(self, frame: Frame) -> None:
         """A frame is whole: a comment that waits for a place may stand before it, or inside."""
-        if self._pending:
-            self._inserts.append((self._place(frame), self._pending))
-            self._pending = b""
+        if self._pending or self._notice:
+            comment, notice = self._pending, self._notice
+            self._pending = self._notice = b""
+            self.annotate(frame, comment, notice)
 
     def annotate(self, frame: Frame, comment: bytes, notification: bytes) -> None:
         """Mark the frame that decided, and send a notification (b"" for none) after it."""
@@ -61,12 +63,18 @@ class Outlet:
             self._inserts.append((frame.end, notification))
 
     def annotate_silence(self, comment: bytes, notification: bytes) -> bytes:
-        """Nothing that came decided: what to send now, b"" if it must wait for the next frame."""
+        """Nothing that came decided: what to send now, as far as it need not wait for the next frame.
+
+        All that came must have left. Before the first byte a BOM may still come, after a CR its LF.
+        """
         scanner = self._scanner
-        if self._buffer or not scanner.offset or scanner.partial_line or scanner.after_cr:
-            self._pending += comment
+        if not scanner.offset or scanner.partial_line or scanner.after_cr:
+            self._pending, self._notice = comment, notification
             return b""
-        return comment if scanner.mid_frame else comment + notification
+        if scanner.mid_frame:
+            self._notice = notification
+            return comment
+        return comment + notification
 
     def _place(self, frame: Frame) -> int:
         return frame.start if frame.start >= self.sent else frame.blank
@@ -74,7 +82,7 @@ class Outlet:
     @property
     def idle(self) -> bool:
         """Whether nothing is held back or waits to be inserted."""
-        return not (self._buffer or self._pending or self._boundary)
+        return not (self._buffer or self._pending or self._notice or self._boundary)
 
     def holds(self, frame: Frame) -> bool:
         """Whether nothing of this frame has left."""
@@ -90,18 +98,21 @@ class Outlet:
             out = b"".join([*parts, self._cut(upto)])
         else:
             out = self._cut(upto)
-        if self._held_since is not None:
-            self.held_s += now - self._held_since
+        self._held_s = self.held_s(now)
         self._held_since = now if self._buffer else None
         return out
 
+    def held_s(self, now: float) -> float:
+        """Seconds during which anything was held back, up to now."""
+        return self._held_s + (0.0 if self._held_since is None else now - self._held_since)
+
     def release_rest(self, now: float) -> bytes:
-        """Everything, at the end of the stream, comments that found no frame last."""
-        out = self.release(self._scanner.offset, now)
+        """Everything, at the end of the stream; last what found no frame to stand at."""
+        scanner = self._scanner
+        out = self.release(scanner.offset, now)
         if self._pending:
-            out += (b"\n" if self._scanner.partial_line else b"") + self._pending
-            self._pending = b""
-        return out + self._boundary
+            out += (b"\n" if scanner.partial_line else b"") + self._pending
+        return out + self._boundary + (b"" if scanner.mid_frame else self._notice)
 
     def _cut(self, upto: int) -> bytes:
         size = upto - self.sent

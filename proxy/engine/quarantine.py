@@ -31,35 +31,32 @@ def begin(session: Session, judgement: Judgement, cursor: bytes, now: float) -> 
     return [Report(SessionQuarantined(session.name, judgement, ttl_s))]
 
 
-def cut_others(session: Session, but: Member) -> list[Command]:
-    """End every other exchange of the session; then forget what no client can ask for any more."""
+def cut_others(session: Session, but: Member, now: float) -> list[Command]:
+    """End every other exchange of the session; then forget what no client can ask for any more.
+
+    The newest first: of several connections of one stream it is the one its client listens to.
+    """
     commands: list[Command] = [
         Elsewhere(member, done)
-        for member in list(session.exchanges)
-        if member is not but and (done := member.cut())
+        for member in reversed(list(session.exchanges))
+        if member is not but and (done := member.cut(now))
     ]
     session.shed()
     return commands
 
 
-def error_events(session: Session, stream: Stream) -> bytes:
+def error_events(session: Session, quarantine: Quarantine, stream: Stream) -> bytes:
     """The frames that end the calls pending on `stream`, which are over then; b"" if there are none."""
-    quarantine = session.quarantine
-    assert quarantine is not None
     ids = session.owed_ids(stream)
     for key in stream.owed:
         session.settle(key)
     return terminal.error_events(ids, quarantine.judgement, quarantine.cursor, session.key)
 
 
-def answer_post(session: Session, body: RequestBody | None) -> list[Command]:
+def answer_post(session: Session, quarantine: Quarantine, body: RequestBody | None) -> list[Command]:
     """The answer to a POST that was under way: an error for each of its requests; a 404 if it has none."""
-    quarantine = session.quarantine
-    assert quarantine is not None
     if body is None or not body.request_ids:
-        return refuse(session, "POST")
-    for key in body.request_keys:
-        session.settle(key)
+        return refuse(session, quarantine, "POST")
     content = terminal.error_body(
         body.request_ids,
         batch=body.batch,
@@ -70,22 +67,18 @@ def answer_post(session: Session, body: RequestBody | None) -> list[Command]:
     return [Respond(200, JSON, content, quarantine.judgement)]
 
 
-def answer_get(session: Session, stream: Stream | None, method: str) -> list[Command]:
+def answer_get(session: Session, quarantine: Quarantine, stream: Stream | None, method: str) -> list[Command]:
     """The answer to a GET: the errors of the calls pending on the stream it resumes, once; else a 404."""
-    quarantine = session.quarantine
-    assert quarantine is not None
-    if stream is None or not (events := error_events(session, stream)):
-        return refuse(session, method)
+    if stream is None or not (events := error_events(session, quarantine, stream)):
+        return refuse(session, quarantine, method)
     return [
         Report(QuarantineRejected(session.name, "GET", 200)),
         Respond(200, EVENT_STREAM, events, quarantine.judgement),
     ]
 
 
-def refuse(session: Session, method: str) -> list[Command]:
+def refuse(session: Session, quarantine: Quarantine, method: str) -> list[Command]:
     """A 404 with a null id: the session is not found, start a new one."""
-    quarantine = session.quarantine
-    assert quarantine is not None
     body = terminal.not_found_body(quarantine.judgement, quarantine.cursor, session.key)
     return [
         Report(QuarantineRejected(session.name, method, 404)),
@@ -93,10 +86,8 @@ def refuse(session: Session, method: str) -> list[Command]:
     ]
 
 
-def deleted(session: Session) -> Sequence[Command]:
+def deleted(session: Session, quarantine: Quarantine) -> Sequence[Command]:
     """A DELETE that the upstream did not grant: clients only want it over with."""
-    quarantine = session.quarantine
-    assert quarantine is not None
     return [
         Report(QuarantineRejected(session.name, "DELETE", 200)),
         Respond(200, None, b"", quarantine.judgement),

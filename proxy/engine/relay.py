@@ -29,6 +29,7 @@ from proxy.engine.findings import (
     Judgement,
     Malformed,
     Raised,
+    Reason,
     Reportable,
     StreamClosed,
     StreamOpened,
@@ -37,7 +38,7 @@ from proxy.engine.findings import (
 from proxy.engine.ids import RMCP
 from proxy.engine.ledger import Known, Member, Session, Stream, known
 from proxy.engine.outlet import Outlet, void
-from proxy.engine.policy import Mode, Policy, decide
+from proxy.engine.policy import Decision, Mode, Policy, decide
 from proxy.engine.sessions import Ledger, missing_responses
 from proxy.engine.sse import Frame, Scanner
 
@@ -46,6 +47,10 @@ _EMPTY_PAYLOADS = (b"{}", b"null")
 """What some servers replay a priming frame as."""
 _RMCP_RETRY_MS = 3000
 """rmcp primes with `id: 0` and this `retry:` before any id tells it from other integers."""
+
+
+INTERRUPTED = Judgement(Verdict.INCONCLUSIVE, Reason.CLIENT_LEFT, Certainty.SUSPECTED)
+"""The verdict of a resume that its client cannot follow any more: another one has ended the session."""
 
 
 class State(Enum):
@@ -86,9 +91,10 @@ class Relay:
     returning commands; `now` is monotonic seconds.
     """
 
-    __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger", "_malformed",
-                 "_opened_at", "_out", "_outlet", "_progress", "_progress_at", "_reported_overdue", "_resumption",
-                 "_scanner", "_state", "_whole", "bytes", "events", "kind", "session", "stream")  # fmt: skip
+    __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
+                 "_malformed", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
+                 "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "bytes", "events", "kind",
+                 "session", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -118,7 +124,8 @@ class Relay:
             if resumption.policy.mode is not Mode.OBSERVE:
                 hold = resumption.policy.mode is Mode.ENFORCE
                 self._outlet = Outlet(self._scanner, hold=hold, gate_bytes=resumption.gate_bytes)
-        self._whole = whole and self._outlet is None
+        self._sealed = self._outlet is None and (whole or not readable)
+        """Nothing can be added: its length is promised, or a coding hides where."""
         self._judged_early = False
         """The unfinished frame was too large for the gate and is judged already."""
         self._opened_at = now
@@ -193,16 +200,16 @@ class Relay:
             self._out.append(WakeAfter(max(due - now, 0.001)))
         return self._take()
 
-    def cut(self) -> Sequence[Command]:
+    def cut(self, now: float) -> Sequence[Command]:
         """The session was quarantined by another exchange: the calls pending here fail, the stream ends."""
         if self._state in (State.CUT, State.ENDED) or self.session is None:
             return PASS
-        unreadable = self._state is State.UNREADABLE
+        if self.judging:
+            self._report_judged(INTERRUPTED, Decision(Action.PASS, False), now)
+            self._report_gate(now)
         self._state = State.CUT
-        if unreadable or self._whole:
-            quarantine.error_events(self.session, self.stream)
-            return [Abort()]
-        return self._closing(self._void())
+        self._out += self._closing(self._void())
+        return self._take()
 
     def ended(self, how: Ending, now: float, cause: CloseCause | None = None) -> Sequence[Command]:
         """The stream is over. `cause` is given where the shell knows better than `how` says.
@@ -213,7 +220,8 @@ class Relay:
             return PASS
         if self.judging and self._resumption is not None:
             overdue = now - self._progress_at >= self._resumption.deadline_s
-            self._judge(self._resumption.resume.ended(how, overdue=overdue), None, now)
+            judgement = self._resumption.resume.ended(how, overdue=overdue)
+            self._judge(judgement, None, now, gone=how is Ending.CLIENT_LEFT)
         if self._state is State.CUT:
             how, cause = Ending.CLIENT_LEFT, CloseCause.PROXY_CUT
         elif self._outlet is not None:
@@ -234,7 +242,7 @@ class Relay:
             return b""
         self._state = State.ENDED
         self.stream.attachments -= 1
-        self.stream.owed = ()
+        self._settle(self.stream.owed)
         outlet, self._outlet = self._outlet, None
         return b"" if outlet is None else outlet.release_rest(0.0)
 
@@ -264,50 +272,64 @@ class Relay:
         self._report(FailedOpen("gate", f"a frame is larger than gate_bytes ({outlet.gate_bytes})"))
         raw = self._scanner.unfinished_id
         if raw:
-            self._judged_early = True
             self._judge_frame(Shown(FrameKind.MESSAGE, raw, id_word(raw), UNKNOWN), None, now)
         if self._state is not State.CUT:
             self._send(outlet.release(self._scanner.offset, now))
 
-    def _act(self, judgement: Judgement, action: Action, frame: Frame | None, now: float) -> None:
-        """Do what policy decided. `frame` is the one that decided, None for the head, silence or the end."""
+    def _mark(self, judgement: Judgement, frame: Frame | None, now: float, *, annotate: bool) -> None:
+        """Let go of the stream, annotated or not. `frame` is the one that decided, None if none did."""
         outlet, session, resumption = self._outlet, self.session, self._resumption
-        if outlet is None or session is None or resumption is None:
+        if outlet is None:
             return
-        if action is Action.CUT:
-            if frame is None:
-                prefix = outlet.void()
-            else:
-                prefix = outlet.void_completed(frame)
-                if not prefix:
-                    self._send(outlet.release(frame.start, now))
-            self._cut_session(judgement, prefix, now)
-        elif action is Action.ANNOTATE:
-            comment = terminal.comment(judgement, resumption.cursor)
-            notice = b""
-            if resumption.policy.notify:
-                notice = terminal.notification(judgement, resumption.cursor, session.key)
-            if frame is None:
-                self._send(outlet.annotate_silence(comment, notice))
-            else:
-                outlet.annotate(frame, comment, notice)
-        if outlet.hold:
-            self._report(Gated(outlet.held_s))
+        assert session is not None
+        assert resumption is not None
+        if frame is None:
+            self._send(outlet.release(self._scanner.offset, now))
+        if not annotate:
+            return
+        comment = terminal.comment(judgement, resumption.cursor)
+        notice = b""
+        if resumption.policy.notify:
+            notice = terminal.notification(judgement, resumption.cursor, session.key)
+        if frame is None:
+            self._send(outlet.annotate_silence(comment, notice))
+        else:
+            outlet.annotate(frame, comment, notice)
 
-    def _cut_session(self, judgement: Judgement, prefix: bytes, now: float) -> None:
-        """Quarantine, then this stream, then the others: all in this turn of the loop."""
+    def _cut_session(self, judgement: Judgement, frame: Frame | None, now: float, *, gone: bool) -> None:
+        """Quarantine, then this stream, then the others: all in this turn of the loop.
+
+        `gone`: the client has left this connection, so the calls pending on it fail at its next.
+        """
         session, resumption = self.session, self._resumption
         assert session is not None
         assert resumption is not None
         self._state = State.CUT
         self._out += quarantine.begin(session, judgement, resumption.cursor, now)
-        self._out += self._closing(prefix)
-        self._out += quarantine.cut_others(session, resumption.member)
+        if not gone:
+            self._out += self._closing(self._cut_point(frame, now))
+        self._out += quarantine.cut_others(session, resumption.member, now)
+
+    def _cut_point(self, frame: Frame | None, now: float) -> bytes:
+        """Let go of what came before the frame that decided; what makes void a part of it that has left."""
+        outlet = self._outlet
+        if outlet is None or frame is None:
+            return self._void()
+        if prefix := outlet.void_completed(frame):
+            return prefix
+        self._send(outlet.release(frame.start, now))
+        return b""
 
     def _closing(self, prefix: bytes) -> list[Command]:
-        """The end of a stream that is cut: its pending calls fail, each by its own id."""
+        """The end of a stream that is cut: its pending calls fail, each by its own id.
+
+        Where nothing can be said it breaks off, and they fail when their client resumes them.
+        """
+        if self._sealed:
+            return [Abort()]
         assert self.session is not None
-        events = quarantine.error_events(self.session, self.stream)
+        assert self.session.quarantine is not None
+        events = quarantine.error_events(self.session, self.session.quarantine, self.stream)
         return [Send(prefix + events), Finish()] if events else [Finish()]
 
     # ---- one frame
@@ -353,10 +375,10 @@ class Relay:
             return FrameKind.NOTHING
         if frame.empty or not frame.has_data:
             return FrameKind.NOTHING if raw is None else FrameKind.PRIMING
-        if frame.payload in _EMPTY_PAYLOADS and raw is not None:
-            if known(self.stream.log, id_word(raw), PRIMING)[0] is Known.PRIMED:
-                return FrameKind.PRIMING
-        return FrameKind.MESSAGE
+        if raw is None or frame.payload not in _EMPTY_PAYLOADS:
+            return FrameKind.MESSAGE
+        primed = known(self.stream.log, id_word(raw), PRIMING)[0] is Known.PRIMED
+        return FrameKind.PRIMING if primed else FrameKind.MESSAGE
 
     def _judge_frame(self, shown: Shown, frame: Frame | None, now: float) -> None:
         """Judge the frame, if there is a resume to judge, then record it; None: it is not whole yet."""
@@ -364,14 +386,12 @@ class Relay:
         assert attachment is not None
         assert session is not None
         evidence = session.evidence
-        if shown.kind is FrameKind.PRIMING and evidence.dialect is None and shown.id == b"0":
-            if self.stream.retry_ms == _RMCP_RETRY_MS:
-                evidence.dialect = RMCP
+        untold = evidence.dialect is None and self.stream.retry_ms == _RMCP_RETRY_MS
+        if untold and shown.kind is FrameKind.PRIMING and shown.id == b"0":
+            evidence.dialect = RMCP
         if self._state is State.JUDGING and resumption is not None:
             judged_early, self._judged_early = self._judged_early, frame is None
-            judgement = None if judged_early else resumption.resume.frame(shown)
-            if resumption.resume.struck != self._progress:
-                self._progress, self._progress_at = resumption.resume.struck, now
+            judgement = None if judged_early else self._ask(resumption, shown, now)
             if judgement is not None:
                 self._judge(judgement, frame, now)
                 if judgement.verdict is Verdict.CROSSED:
@@ -383,19 +403,41 @@ class Relay:
         if raised is not None:
             self._report(raised)
 
+    def _ask(self, resumption: Resumption, shown: Shown, now: float) -> Judgement | None:
+        """What the rules say of this frame; they may also begin to wait here."""
+        resume = resumption.resume
+        waited = resume.waiting()
+        judgement = resume.frame(shown)
+        if resume.struck != self._progress:
+            self._progress, self._progress_at = resume.struck, now
+        if judgement is None and resume.waiting() and not waited:
+            self._progress_at = now
+            self._out.append(WakeAfter(resumption.deadline_s))
+        return judgement
+
     # ---- the verdict
 
-    def _judge(self, judgement: Judgement, frame: Frame | None, now: float) -> None:
+    def _judge(self, judgement: Judgement, frame: Frame | None, now: float, *, gone: bool = False) -> None:
         """The verdict is final: report it, let a proven new log begin its epoch, act on it."""
         session, resumption = self.session, self._resumption
         assert session is not None
         assert resumption is not None
         if self._state is State.JUDGING:
             self._state = State.LIVE
-        in_flight = len(session.in_flight)
-        decision = decide(resumption.policy, judgement, in_flight > 0)
+        decision = decide(resumption.policy, judgement, bool(session.in_flight))
         if judgement.verdict is Verdict.FORK and judgement.certainty is Certainty.PROVEN:
             self._new_log(session)
+        self._report_judged(judgement, decision, now)
+        if decision.action is Action.CUT:
+            self._cut_session(judgement, frame, now, gone=gone)
+        else:
+            self._mark(judgement, frame, now, annotate=decision.action is Action.ANNOTATE)
+        self._report_gate(now)
+
+    def _report_judged(self, judgement: Judgement, decision: Decision, now: float) -> None:
+        session, resumption = self.session, self._resumption
+        assert session is not None
+        assert resumption is not None
         since = self._opened_at if self._first_byte_at is None else self._first_byte_at
         self._report(
             Judged(
@@ -407,7 +449,7 @@ class Relay:
                 first_id=self._first_id,
                 outstanding=resumption.resume.outstanding,
                 epoch=session.epoch,
-                in_flight=in_flight,
+                in_flight=len(session.in_flight),
                 away_s=resumption.away_s,
                 took_s=now - since,
                 replica=resumption.replica,
@@ -416,7 +458,10 @@ class Relay:
                 would_cut=decision.would_cut,
             )
         )
-        self._act(judgement, decision.action, frame, now)
+
+    def _report_gate(self, now: float) -> None:
+        if self._outlet is not None and self._outlet.hold:
+            self._report(Gated(self._outlet.held_s(now)))
 
     def _new_log(self, session: Session) -> None:
         """What comes from here on is another log: the session's next epoch."""

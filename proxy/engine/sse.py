@@ -153,8 +153,8 @@ class Scanner:
 
     @property
     def unfinished_id(self) -> bytes | None:
-        """The id that the unfinished frame has shown so far in a whole line, None if none."""
-        return self._id
+        """The id that the unfinished frame has shown so far in a whole line, None if none or no message's."""
+        return self._id if self._rare is None or self._rare.event == b"message" else None
 
     @property
     def partial_line(self) -> bool:
