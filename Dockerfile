@@ -4,7 +4,9 @@ WORKDIR /src
 RUN python -m venv /opt/forkwatch
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY proxy proxy
-RUN /opt/forkwatch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt .
+# EXTRAS=demo adds the SDK, for the demo's server.
+ARG EXTRAS=
+RUN /opt/forkwatch/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt ".${EXTRAS:+[$EXTRAS]}"
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --no-create-home forkwatch

@@ -7,6 +7,7 @@ used, so that the bytes of an answer, its field order and the kind of its ending
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -31,6 +32,8 @@ MAX_HEAD_BYTES = 64 * 1024
 """The largest request head: its target and its fields."""
 _LINGER_S = 2.0
 """How long a client that is told off while it sends may go on, so that it can read what it was told."""
+_CLOSE_S = 2.0
+"""How long the end of the process waits for upstream connections to be closed."""
 _NEVER_S = 10 * 365 * 86400.0
 _KEEPALIVE_PROBES = 4
 
@@ -282,8 +285,9 @@ class Listener:
             self._server.close()
         for connection in list(self._connections):
             connection.force_close()
-        for route in self._routes.values():
-            await route.origin.close()
+        with contextlib.suppress(TimeoutError):  # the process ends, whatever an upstream does
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*(route.origin.close() for route in self._routes.values()))
 
 
 def _head_too_large() -> HeaderTooLarge:

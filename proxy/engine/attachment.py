@@ -35,11 +35,11 @@ class Attachment:
         """Among them was a payload that stands under one id only: it is the log that was known."""
 
     def begin_epoch(self) -> None:
-        """What this connection brings is another log, and the session's next epoch.
+        """What this connection brings is another log of its stream, and the session's next epoch.
 
         What came first and looked like a replay was that log's beginning: cursors may name it.
         """
-        self.session.next_epoch()
+        self.session.next_epoch(self.stream)
         self._last = None
         for id_word, word in self._again:
             self.session.place_aside(self.stream, id_word, word)

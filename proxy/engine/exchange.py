@@ -444,8 +444,12 @@ class Exchange:
         return b""
 
     def _leave(self) -> None:
-        if self.session is not None:
-            self.session.exchanges.pop(self, None)
+        session = self.session
+        if session is None:
+            return
+        session.exchanges.pop(self, None)
+        if session.quarantine is not None:
+            session.shed()
 
     # ---- the cut
 

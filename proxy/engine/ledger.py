@@ -329,9 +329,15 @@ class Session:
         self.upstream.bytes += n
 
     def release(self) -> None:
-        """Give back what the session counts for in its upstream's sum; for its eviction."""
-        self.upstream.bytes -= self.bytes
+        """The session is forgotten: it leaves its upstream's sums.
+
+        What exchanges under way still do to it counts for nothing, in an upstream of its own.
+        """
+        upstream = self.upstream
+        upstream.bytes -= self.bytes
         self.bytes = 0
+        if self.exchanges:
+            self.upstream = Upstream(upstream.name, self.bounds, upstream.forced, upstream.policy)
 
     def shed(self) -> None:
         """Quarantined: only streams that owe a response still matter, for their clients' resumes."""
@@ -385,11 +391,26 @@ class Session:
                 found.append((stream, how))
         return found
 
-    def next_epoch(self) -> None:
-        """The session's logs are new ones from here on: what was shown so far is another epoch."""
+    def next_epoch(self, begun_by: Stream | None = None) -> None:
+        """The session's logs are new ones from here on: what was shown so far is another epoch.
+
+        Where each stream counts for itself, the new log of the stream `begun_by` says nothing of the
+        others: theirs go on in the new epoch.
+        """
         self.epoch += 1
+        if begun_by is not None and self._counts_per_stream():
+            for stream in self.streams.values():
+                if stream is not begun_by and stream.log.epoch == self.epoch - 1:
+                    stream.log.epoch = self.epoch
+            return
         self.newest = None
         self.grew = True
+
+    def _counts_per_stream(self) -> bool:
+        dialect = self.evidence.dialect
+        if dialect is None:
+            return False
+        return dialect.per_stream or (dialect.name == "integer" and not self.grew)
 
     def current_log(self, stream: Stream) -> Log:
         """The stream's log of the session's epoch, begun if it has none yet."""
@@ -397,7 +418,7 @@ class Session:
         if log.epoch != self.epoch:
             stream.former.append(log)
             if len(stream.former) > _FORMER_LOGS:
-                self._grow(-16 * len(stream.former.pop(0)))
+                self._grow_in(stream, -16 * len(stream.former.pop(0)))
                 self.complete = False
             log = stream.log = Log(self.epoch)
             stream.last = None
@@ -440,7 +461,7 @@ class Session:
                 self.grew = False
             last = stream.last
             log.run = log.run + 1 if last is not None and parsed.seq[0] == last.seq[0] + 1 else 0
-        self._place(log, id_word, word)
+        self._place(stream, log, id_word, word)
         stream.high = raw if len(raw) <= _MAX_HIGH else raw[:_MAX_HIGH]
         stream.last = parsed
         stream.shown += 1
@@ -451,7 +472,7 @@ class Session:
 
     def place_aside(self, stream: Stream, id_word: int, word: int = PRIMING) -> None:
         """Give an id its place without making it the stream's newest."""
-        self._place(self.current_log(stream), id_word, word)
+        self._place(stream, self.current_log(stream), id_word, word)
         self.shown += 1
 
     def counted_past(self, stream: Stream, low: int) -> bool:
@@ -459,12 +480,17 @@ class Session:
         rivals = (other.last for other in self.streams.values() if other is not stream)
         return any(last is not None and last.seq[0] >= low for last in rivals)
 
-    def _place(self, log: Log, id_word: int, word: int) -> None:
+    def _place(self, stream: Stream, log: Log, id_word: int, word: int) -> None:
         if log.append(id_word, word, self.bounds.ids_per_stream):
-            self.bytes += 16
-            self.upstream.bytes += 16
+            self._grow_in(stream, 16)
         else:
             self.complete = False
+
+    def _grow_in(self, stream: Stream, n: int) -> None:
+        """A log of this stream grew; it counts for nothing once the stream had to make room, still open."""
+        if stream.serial in self.streams:
+            self.bytes += n
+            self.upstream.bytes += n
 
     # ---- requests in flight
 

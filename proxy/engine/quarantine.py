@@ -32,17 +32,15 @@ def begin(session: Session, judgement: Judgement, cursor: bytes, now: float) -> 
 
 
 def cut_others(session: Session, but: Member, now: float) -> list[Command]:
-    """End every other exchange of the session; then forget what no client can ask for any more.
+    """End every other exchange of the session.
 
     The newest first: of several connections of one stream it is the one its client listens to.
     """
-    commands: list[Command] = [
+    return [
         Elsewhere(member, done)
         for member in reversed(list(session.exchanges))
         if member is not but and (done := member.cut(now))
     ]
-    session.shed()
-    return commands
 
 
 def error_events(session: Session, quarantine: Quarantine, stream: Stream) -> bytes:

@@ -13,7 +13,7 @@ from enum import Enum
 
 from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
-from proxy.engine.commands import PASS, Abort, Command, Finish, Report, Send, WakeAfter
+from proxy.engine.commands import HOLD, PASS, Abort, Command, Finish, Report, Send, WakeAfter
 from proxy.engine.continuity import FrameKind, Resume, Shown
 from proxy.engine.digest import PRIMING, UNKNOWN, id_word, oversized_answers, read
 from proxy.engine.findings import (
@@ -93,8 +93,8 @@ class Relay:
 
     __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
                  "_malformed", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
-                 "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "bytes", "events", "kind",
-                 "session", "stream")  # fmt: skip
+                 "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "bytes", "events",
+                 "kind", "session", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Relay:
             return PASS
         if self._outlet is not None:
             self._receive_through(self._outlet, chunk, now)
-            return self._take()
+            return self._take() or HOLD
         for frame in self._scanner.feed(chunk):
             self._frame(frame, now)
         if self._scanner.malformed != self._malformed:
@@ -377,8 +377,12 @@ class Relay:
             return FrameKind.NOTHING if raw is None else FrameKind.PRIMING
         if raw is None or frame.payload not in _EMPTY_PAYLOADS:
             return FrameKind.MESSAGE
-        primed = known(self.stream.log, id_word(raw), PRIMING)[0] is Known.PRIMED
-        return FrameKind.PRIMING if primed else FrameKind.MESSAGE
+        return FrameKind.PRIMING if self._primed(id_word(raw)) else FrameKind.MESSAGE
+
+    def _primed(self, word: int) -> bool:
+        """Whether priming frames, and they alone, have shown this id on any stream of the session."""
+        streams = () if self.session is None else self.session.streams.values()
+        return any(known(stream.log, word, PRIMING)[0] is Known.PRIMED for stream in streams)
 
     def _judge_frame(self, shown: Shown, frame: Frame | None, now: float) -> None:
         """Judge the frame, if there is a resume to judge, then record it; None: it is not whole yet."""

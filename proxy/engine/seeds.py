@@ -55,9 +55,6 @@ class ConsumingSession(Protocol[EventIn]):
         """Process an event."""
 
 
-Session = TypeVar("Session", bound=ConsumingSession[ResumedEvent])
-
-
 def validate_resumption(first_event_id: Id | None, last_consumed_id: Id | None) -> bool:
     """Return True if the first event after a reconnect may continue the log of the last one processed.
 
@@ -71,7 +68,7 @@ def validate_resumption(first_event_id: Id | None, last_consumed_id: Id | None) 
     if last_consumed_id is None:
         return True
     dialect, last, first = _read(last_consumed_id, first_event_id)
-    if _tags(last) != _tags(first):
+    if _tagged_apart(last, first):
         raise StreamForkDetected(
             f"event id of another log: first={first_event_id}, last_consumed={last_consumed_id}"
         )
@@ -83,7 +80,9 @@ def validate_resumption(first_event_id: Id | None, last_consumed_id: Id | None) 
     return True
 
 
-def attach_resumed_stream(session: Session, sse: EventSource[ResumedEvent]) -> Session:
+def attach_resumed_stream(
+    session: ConsumingSession[Event], sse: EventSource[Event]
+) -> ConsumingSession[Event]:
     """Hand the first event of a reconnected stream to the session, only if it continues the log.
 
     Returns the session. Raises `StreamForkDetected`, with nothing ingested, if it does not.
@@ -101,7 +100,7 @@ def validate_resumed_cursor(last_seen_id: Id, first_replayed_id: Id, same_epoch:
     compared whatever `same_epoch` says. Where ids are times or cannot be ordered no successor is known.
     """
     dialect, last, first = _read(last_seen_id, first_replayed_id)
-    if not same_epoch or _tags(last) != _tags(first):
+    if not same_epoch or _tagged_apart(last, first):
         raise StreamEpochDesyncError(
             f"resumed into a different stream epoch: last_seen={last_seen_id}, "
             f"first_replayed={first_replayed_id}; buffer was reset or session recycled"
@@ -131,8 +130,9 @@ def _parse(dialect: Dialect, id: Id) -> EventId | None:
     return EventId(None, None, None, (id,)) if dialect is INTEGER else None
 
 
-def _tags(id: EventId | None) -> tuple[bytes | None, bytes | None, bytes | None] | None:
-    return None if id is None else id[:3]
+def _tagged_apart(last: EventId | None, first: EventId | None) -> bool:
+    """Whether the ids name different sessions, streams or epochs."""
+    return last is not None and first is not None and last[:3] != first[:3]
 
 
 def _not_after(dialect: Dialect, last: EventId | None, first: EventId | None, consumed: Id, got: Id) -> bool:

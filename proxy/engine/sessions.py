@@ -111,11 +111,15 @@ class Ledger:
         return [SessionClosed(session.name, SessionCloseReason.DELETED)]
 
     def revive(self, session: Session) -> list[Reportable]:
-        """An ended session is served again: what it shows from here on is another epoch."""
+        """An ended session is served again: what it shows from here on is another epoch.
+
+        Of one that was forgotten meanwhile nothing is reported.
+        """
         session.ended = False
         session.upstream.sessions_active += 1
         session.next_epoch()
-        return [SessionOpened(session.name, "other", False)]
+        known = session.key in session.upstream.sessions
+        return [SessionOpened(session.name, "other", False)] if known else []
 
     # ---- bounds
 
@@ -152,16 +156,17 @@ class Ledger:
         del upstream.sessions[session.key]
         upstream.numbered.pop(session.number, None)
         session.abandon_requests()
-        session.release()
+        reports: list[Reportable] = []
         if session.quarantine is not None:
             evicted = reason is SessionCloseReason.EVICTED
-            lifted = self._lift(session, QuarantineEnd.EVICTED if evicted else QuarantineEnd.TTL)
-            return [lifted, SessionClosed(session.name, reason)]
-        if session.ended:
-            return []
-        upstream.sessions_active -= 1
+            reports.append(self._lift(session, QuarantineEnd.EVICTED if evicted else QuarantineEnd.TTL))
+        elif not session.ended:
+            upstream.sessions_active -= 1
+        if not session.ended:
+            reports.append(SessionClosed(session.name, reason))
         session.ended = True
-        return [SessionClosed(session.name, reason)]
+        session.release()
+        return reports
 
     # ---- time
 

@@ -126,8 +126,10 @@ def _dump(value: object) -> bytes:
 
 
 def _shown(value: bytes) -> str:
-    """Percent-encoded, so that nothing in it can end the comment, and capped."""
-    return quote_from_bytes(value, safe=":;,.+-_/=#@")[:VALUE_CHARS]
+    """Percent-encoded, so that nothing in it can end the comment, and capped between two of its bytes."""
+    shown = quote_from_bytes(value[:VALUE_CHARS], safe=":;,.+-_/=#@")[:VALUE_CHARS]
+    torn = shown.rfind("%", max(len(shown) - 2, 0))
+    return shown if torn < 0 else shown[:torn]
 
 
 def _text(value: bytes) -> str:

@@ -371,6 +371,20 @@ CASES: list[Case] = [
         (event(3, "late"), event(4)),
     ),
     Case("the cursor's place in other words", None, numbered(5, 7), 7, (event("07", "padded"),)),
+    Case(
+        "an id that has stood for several messages",
+        None,
+        (event(1), event(2, "a"), event(2, "b"), event(3)),
+        3,
+        (event(2, "c"),),
+    ),
+    Case(
+        "rmcp primes a resumed connection too",
+        Seen("resumed", "continued", "proven"),
+        tuple(event(f"{n}/3") for n in range(1, 5)),
+        "4/3",
+        (priming("0/3"), event("4/3"), event("5/3")),
+    ),
     # known elsewhere
     Case(
         "another stream's event",
@@ -410,6 +424,20 @@ CASES: list[Case] = [
         (event("a_1"), event("a_2")),
         "a_2",
         (event("b_3"),),
+    ),
+    Case(
+        "this session's tag in the cursor, another's in the event",
+        Seen("crossed", "other_session", "proven"),
+        (event("czE=:Nw==:1"),),
+        "czE=:Nw==:1",
+        (event("czI=:Nw==:2"),),
+    ),
+    Case(
+        "what may be another session's tag",
+        Seen("crossed", "other_session", "suspected"),
+        (event("eA==:Nw==:1"), event("eA==:Nw==:2")),
+        "eA==:Nw==:2",
+        (event("eQ==:Nw==:3"),),
     ),
     # epochs
     Case(

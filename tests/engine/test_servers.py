@@ -1,7 +1,7 @@
 """Server by server: a healthy resume raises nothing, and the failure the server is known for is named.
 
-A script plays what that version of the server sends (read in its source, or measured); the row says what the
-engine makes of it, as `verdict/reason certainty`.
+A script plays what that version of the server sends (read in its source, or measured; without a version: read at
+its head); the row says what the engine makes of it, as `verdict/reason certainty`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _(drive: Drive) -> None:
     drive.refuse(proxied(1, "0000"), 400)
 
 
-@server("mcp-proxy 6.7.10", "the clock steps back", "fork/id_regressed suspected")
+@server("mcp-proxy 6.7.19", "the clock steps back", "fork/id_regressed suspected")
 def _(drive: Drive) -> None:
     drive.show(*(event(proxied(ms, "0000")) for ms in (5000, 5001, 5002)))
     drive.get(proxied(5002, "0000")).send(event(proxied(1000, "0000"), "later"))
@@ -490,7 +490,7 @@ def _(drive: Drive) -> None:
     drive.get(flare(11)).send(event(flare(900))).end()
 
 
-@server("tower-mcp 0.9", "two GETs: the same message under two ids", "resumed/continued proven")
+@server("tower-mcp", "two GETs: the same message under two ids", "resumed/continued proven")
 def _(drive: Drive) -> None:
     one, two = drive.get(), drive.get()
     for n in range(0, 6, 2):
@@ -500,54 +500,54 @@ def _(drive: Drive) -> None:
     drive.get(4).send(event(6, "both 6"))
 
 
-@server("tower-mcp 0.9", "an unknown session", "refused/not_a_stream proven")
+@server("tower-mcp", "an unknown session", "refused/not_a_stream proven")
 def _(drive: Drive) -> None:
     drive.refuse(4, 200)
 
 
-@server("tower-mcp 0.9 restored", "the counter is seeded past the old maximum", "resumed/continued proven")
+@server("tower-mcp restored", "the counter is seeded past the old maximum", "resumed/continued proven")
 def _(drive: Drive) -> None:
     drive.show(*events("{}", 0, 7))
     drive.get(7).send(event(1001))
 
 
-@server("tower-mcp 0.9 auto_reinitialize", "the old id with a fresh counter", "fork/log_restarted proven")
+@server("tower-mcp auto_reinitialize", "the old id with a fresh counter", "fork/log_restarted proven")
 def _(drive: Drive) -> None:
     drive.show(*events("{}", 3, 7))
     drive.get(7).send(event(0, "reborn"))
 
 
-@server("turul 0.2", "registered before the replay: an id comes twice", "resumed/replayed proven")
+@server("turul", "registered before the replay: an id comes twice", "resumed/replayed proven")
 def _(drive: Drive) -> None:
     drive.show(*events("{}", 1, 7))
     drive.get(5).send(*events("{}", 6, 6), *events("{}", 6, 7), *events("{}", 7, 7))
 
 
-@server("turul 0.2", "the replay is capped", "gap/successors_skipped proven")
+@server("turul", "the replay is capped", "gap/successors_skipped proven")
 def _(drive: Drive) -> None:
     drive.show(*events("{}", 1, 150))
     drive.get(10).send(*events("{}", 11, 110), event(151, "live"))
 
 
-@server("turul 0.2 DynamoDB", "all events have expired: the next id is 1", "fork/log_restarted proven")
+@server("turul DynamoDB", "all events have expired: the next id is 1", "fork/log_restarted proven")
 def _(drive: Drive) -> None:
     drive.show(*events("{}", 1, 7))
     drive.get(7).send(event(1, "after the purge"))
 
 
-@server("logiscape 1.2", "polled: replay and close", "resumed/replayed proven", "resumed/continued proven")
+@server("logiscape", "polled: replay and close", "resumed/replayed proven", "resumed/continued proven")
 def _(drive: Drive) -> None:
     drive.call(7).send(priming("q83vEjRWeJo:0", 1500), event("q83vEjRWeJo:1")).drop()
     drive.get("q83vEjRWeJo:0").send(event("q83vEjRWeJo:1")).end()
     drive.get("q83vEjRWeJo:1").send(result("q83vEjRWeJo:2", 7)).end()
 
 
-@server("logiscape 1.2", "an unknown stream of a live session", "refused/not_found proven")
+@server("logiscape", "an unknown stream of a live session", "refused/not_found proven")
 def _(drive: Drive) -> None:
     drive.refuse("q83vEjRWeJo:0", 404)
 
 
-@server("logiscape 1.2", "64 entries shared by all streams", "gap/successors_skipped proven")
+@server("logiscape", "64 entries shared by all streams", "gap/successors_skipped proven")
 def _(drive: Drive) -> None:
     drive.call(7).send(*events("q83vEjRWeJo:{}", 1, 80)).drop()
     drive.get("q83vEjRWeJo:3").send(*events("q83vEjRWeJo:{}", 17, 80))
@@ -558,13 +558,13 @@ def php(n: int) -> str:
     return f"GET_STREAM_{CLOCK_MS + n}_{n:08x}"
 
 
-@server("php-mcp/server 3.3", "nothing outstanding", "resumed/continued suspected")
+@server("php-mcp/server", "nothing outstanding", "resumed/continued suspected")
 def _(drive: Drive) -> None:
     drive.show(event(php(1)), event(php(2)))
     drive.get(php(2)).send(event(php(9)))
 
 
-@server("php-mcp/server 3.3", "the standalone stream is never replayed", "gap/successors_skipped suspected")
+@server("php-mcp/server", "the standalone stream is never replayed", "gap/successors_skipped suspected")
 def _(drive: Drive) -> None:
     drive.show(event(php(1)), event(php(2)), event(php(3)))
     drive.get(php(1)).send(event(php(9)))
@@ -639,7 +639,7 @@ def without_ids(drive: Drive) -> Connection:
     return drive.get().send(event(None, "d"))
 
 
-for name in ("ruby-sdk 1.3.0", "php-sdk 0.7.1", "quarkus 2.0.0", "mcp-use 1.34.6", "agentgateway 1.4.1"):
+for name in ("ruby-sdk 1.3.0", "php-sdk 0.7.1", "quarkus 2.0.0.CR2", "mcp-use 1.34.6", "agentgateway 1.4.1"):
     server(name, "no ids, no resume, nothing to say")(without_ids)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from proxy.engine.continuity import Resume
 from proxy.engine.digest import id_word
 from proxy.engine.findings import Ending
-from tests.engine.drive import DEADLINE_S, KEEP_ALIVE, Drive, event, frame, priming, result
+from tests.engine.drive import DEADLINE_S, KEEP_ALIVE, Drive, event, frame, priming, result, seen
 
 Script = Callable[[Drive], object]
 BROKEN_OFF = "inconclusive/upstream_failed suspected"
@@ -272,6 +273,26 @@ def _(drive: Drive) -> None:
     drive.get("_5").send(*numbered(6, 8, "_{}"))
 
 
+@healthy(
+    "a plain GET begins anew, and a call that counts for itself goes on", *["resumed/continued proven"] * 2
+)
+def _(drive: Drive) -> None:
+    drive.call(1).send(*(event(n, f"call {n}") for n in range(1, 4))).drop()
+    drive.show(*numbered(1, 5))
+    drive.show(event(1, "anew"), event(2, "anew"))
+    drive.get(3).send(event(4, "call 4")).drop()
+    drive.get(4).send(event(5, "call 5"))
+
+
+@healthy("one stream was forked, and another that counts for itself goes on", "resumed/continued proven")
+def _(drive: Drive) -> None:
+    drive.call(1).send(*numbered(0, 4, "{}/1")).drop()
+    drive.call(2).send(*numbered(0, 4, "{}/2")).drop()
+    drive.get("4/1").send(event("0/1", "reborn")).drop()
+    drive.reports.clear()
+    drive.get("4/2").send(*numbered(4, 5, "{}/2"))
+
+
 @healthy("a plain GET begins anew with what an old log began with", "resumed/replayed proven")
 def _(drive: Drive) -> None:
     drive.show(event(1, "hello"), event(2, "hello"), event(3, "old"), event(4, "old"))
@@ -410,7 +431,6 @@ def test_two_standalone_streams_in_use_at_once_are_two() -> None:
     assert verdicts(script) == ["crossed/other_stream proven"]
 
 
-@pytest.mark.xfail(strict=True, reason="nothing wakes a resume whose decision was put off by a frame")
 def test_a_jump_that_may_be_live_before_backlog_is_decided_at_the_deadline() -> None:
     """Where live events may come first the backlog has until the replay deadline."""
     drive = Drive()
@@ -421,7 +441,6 @@ def test_a_jump_that_may_be_live_before_backlog_is_decided_at_the_deadline() -> 
     assert [seen[:3] for seen in drive.verdicts] == [("gap", "forward_jump", "suspected")]
 
 
-@pytest.mark.xfail(strict=True, reason="a primer of another stream is not recognised when it comes as {}")
 def test_another_streams_primer_replayed_as_an_empty_object_is_no_message() -> None:
     """server-everything replays the primers of all calls as `{}`: they neither skip nor decide."""
     drive = Drive()
@@ -431,6 +450,21 @@ def test_another_streams_primer_replayed_as_an_empty_object_is_no_message() -> N
     get.drop()
     drive.get("0f" * 16).send(frame("1f" * 16, b"{}"), result("2f" * 16, 7))
     assert [seen[:3] for seen in drive.verdicts] == [("crossed", "other_stream", "proven")]
+
+
+def test_silence_is_no_answer_where_nothing_was_outstanding() -> None:
+    """A quiet resume is given up only for what it owes."""
+    drive = Drive()
+    drive.initialize()
+    drive.show(*numbered(1, 3))
+    session = drive.session()
+    newest, older = (
+        Resume(session, cursor, session.locate(id_word(cursor)), attached=False) for cursor in (b"3", b"1")
+    )
+    assert newest.given_up() is None
+    judgement = older.given_up()
+    assert judgement is not None
+    assert seen(judgement) == ("gap", "nothing_replayed", "suspected", 2, 0)
 
 
 def test_id_words_ignore_blanks_only() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.peers.driver import HANG, Outcome
+
 MODES = ("observe", "enforce")
 _NAME = "forkwatch-client-table"
 
@@ -47,3 +49,12 @@ class ClientTable:
         terminalreporter.section("what the clients did (docs/clients.md)")
         for line in self.lines():
             terminalreporter.line(line)
+
+
+def words(outcome: Outcome, took_s: float, wrong: tuple[str, ...]) -> str:
+    """A cell: how a call ended; `wrong` are the answers of another log."""
+    if outcome == HANG:
+        return "hangs"
+    if outcome.kind == "result":
+        return "accepts the wrong answer" if outcome.text in wrong else "is answered"
+    return f"error {outcome.code} after {took_s * 1000:.0f} ms"

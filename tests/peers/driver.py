@@ -30,6 +30,17 @@ COMMANDS: dict[str, list[str]] = {
 }
 """How each client is started."""
 
+CUT_MESSAGE = "Session terminated: "
+"""What a call is told that was pending when its session was cut."""
+SESSION_ERRORS = {
+    "mcp 1.30": (32600, "Session terminated"),
+    "mcp 2.3": (-32001, "Session not found: "),
+    "fastmcp 4.2": (-32001, "Session not found: "),
+    "npm sdk 1.32": (404, "Session not found: "),
+    "npm client 2.4": (404, "Session not found: "),
+}
+"""The code and words of each client for a session that is over: its own, those of the 404's body, or both."""
+
 
 def missing(client: str) -> str | None:
     """Why this client cannot run here, None if it can."""
@@ -74,9 +85,12 @@ class Driver:
         ready = next(each for each in self.said if each["event"] == "ready")
         return f"{ready['package']} {ready['version']}"
 
-    async def open(self, client: str, url: str) -> None:
-        """Make a client object and a session of it; AssertionError with its words if it cannot."""
-        self._tell("open", client, url=url)
+    async def open(self, client: str, url: str, stale: str | None = None) -> None:
+        """Make a client object and a session of it; AssertionError with its words if it cannot.
+
+        `stale` is a session id that goes along with `initialize`.
+        """
+        self._tell("open", client, url=url, stale=stale)
         await self._until("opened", client)
 
     def call(self, client: str, key: str, tool: str, **arguments: Any) -> None:

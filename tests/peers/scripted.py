@@ -23,8 +23,10 @@ from tests.scenarios.frames import event, priming, result
 
 WRONG = "the answer of another log"
 RETRY_MS = 300
-"""What a stream asks its client to wait before it comes back."""
-LATE_RETRY_MS = 1500
+"""What a healthy stream asks its client to wait before it comes back."""
+FORKED_RETRY_MS = 1000
+"""What a stream asks that will fork: what happens sooner was not brought about by one more attempt."""
+LATE_RETRY_MS = 2500
 """What `dropped` asks: its client comes back when everything else is over."""
 CLEAN, LOST = "clean", "lost"
 """How a healthy stream breaks: as a server that wants to be polled, or as a network does."""
@@ -168,11 +170,13 @@ class ScriptedServer:
             writer.close()
 
     async def _route(self, method: str, headers: Headers, message: dict[str, Any], to: Responder) -> None:
-        if message.get("method") == "initialize":
+        carried = one(headers, "Mcp-Session-Id")
+        session = self.sessions.get(carried or "")
+        if message.get("method") == "initialize" and carried is None:
             await self._initialize(message, to)
-            return
-        session = self.sessions.get(one(headers, "Mcp-Session-Id") or "")
-        if session is None:
+        elif message.get("method") == "initialize":
+            await to.answer(400, _error(-32600, "already initialized"))
+        elif session is None:
             await to.answer(404, _error(-32001, "Session not found"))
         elif method == "DELETE":
             del self.sessions[session.id]
@@ -205,7 +209,7 @@ class ScriptedServer:
 
 
 async def _while_connected(play: Coroutine[Any, Any, None], reader: asyncio.StreamReader) -> bytes:
-    """Play until it is over or the client has gone; the first byte of the next request, b"" if it has gone."""
+    """Play to the end or until the client goes; the first byte of the next request, b"" if there is none."""
     playing, ahead = asyncio.ensure_future(play), asyncio.ensure_future(reader.read(1))
     try:
         await asyncio.wait([playing, ahead], return_when=asyncio.FIRST_COMPLETED)
@@ -275,7 +279,7 @@ async def _forked(session: Session, to: Responder, request: Any, arguments: dict
     }[kind]
     session.resumes[str(last)] = partial(_offend, scene, another)
     await to.begin()
-    await to.send(priming(first, RETRY_MS), event(second, "1"), event(third, "2"), event(last, "last"))
+    await to.send(priming(first, FORKED_RETRY_MS), event(second, "1"), event(third, "2"), event(last, "last"))
     await scene.consumed.wait()
     to.drop()
 

@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 
 from tests.forkwatch_process import POLL_S, Forkwatch
-from tests.peers.client_table import ClientTable
-from tests.peers.driver import HANG, Driver, Outcome, drivers, each_client
-from tests.peers.scripted import LATE_RETRY_MS, WRONG, ScriptedServer
+from tests.peers.client_table import ClientTable, words
+from tests.peers.driver import CUT_MESSAGE, HANG, SESSION_ERRORS, Driver, Outcome, drivers, each_client
+from tests.peers.scripted import FORKED_RETRY_MS, LATE_RETRY_MS, WRONG, ScriptedServer
 
 MODES = ["observe", "annotate", "enforce"]
 VERDICTS = {
@@ -34,16 +34,8 @@ Ids start again and an answer carries the pending request's id, or another's; id
 events; the answer is the very event that answered somebody else's call.
 """
 HARM_WITHIN_S = 5.0
-SOON_S = 1.0
-CUT_MESSAGE = "Session terminated: "
-SESSION_ERRORS = {
-    "mcp 1.30": "Session terminated",
-    "mcp 2.3": "Session not found: ",
-    "fastmcp 4.2": "Session not found: ",
-    "npm sdk 1.32": "Session not found: ",
-    "npm client 2.4": "Session not found: ",
-}
-"""What each client says of a session that is over: the first two words in its own, or the 404's body."""
+SOON_S = FORKED_RETRY_MS / 1000
+"""Sooner than any client would come back: only what it is told can be the cause."""
 
 
 @dataclass
@@ -58,6 +50,9 @@ class Run:
     next_call: Outcome
     next_call_took_s: float
     fresh: Outcome
+    """A call of a new client object."""
+    again: Outcome | None
+    """In enforce, a call of a client object that sent the old session along when it began."""
     notes: list[str]
     faults: list[str]
     calls: list[str]
@@ -105,7 +100,7 @@ class Stage:
         return await self._aftermath(driver, name, mode, scene_name, {"pending": pending})
 
     async def concurrent(self, client: str, mode: str) -> Run:
-        """One stream forks while three more calls are pending: streaming, unanswered, and lost for a while."""
+        """One stream forks while three more calls are pending: streaming, unanswered, lost for a while."""
         driver, name, scene_name = self.clients[client], f"concurrent {mode}", f"{client} concurrent {mode}"
         scene, away = self.server.scene(scene_name), self.server.scene(f"{scene_name} away")
         await driver.open(name, self.url(mode))
@@ -126,6 +121,20 @@ class Stage:
         scene.calls += away.calls
         return await self._aftermath(driver, name, mode, scene_name, outcomes)
 
+    async def _new(
+        self, driver: Driver, name: str, mode: str, kind: str, stale: str | None = None
+    ) -> Outcome:
+        """A call of a new client object, which is closed again."""
+        client = f"{name} {kind}"
+        try:
+            await driver.open(client, self.url(mode), stale)
+        except AssertionError as refused:
+            return Outcome("refused", str(refused))
+        driver.call(client, client, "answer", tag=kind, n=1)
+        outcome = await driver.outcome(client, HARM_WITHIN_S)
+        await driver.close(client)
+        return outcome
+
     async def _aftermath(
         self, driver: Driver, name: str, mode: str, scene_name: str, outcomes: dict[str, Outcome]
     ) -> Run:
@@ -134,10 +143,10 @@ class Stage:
         assert scene.offended_at is not None
         driver.call(name, f"{name} next", "plain", tag="next")
         next_call = await driver.outcome(f"{name} next", HARM_WITHIN_S)
-        await driver.open(f"{name} fresh", self.url(mode))
-        driver.call(f"{name} fresh", f"{name} first", "answer", tag="fresh", n=1)
-        fresh = await driver.outcome(f"{name} first", HARM_WITHIN_S)
-        await driver.close(f"{name} fresh")
+        fresh = await self._new(driver, name, mode, "fresh")
+        again = None
+        if mode == "enforce":
+            again = await self._new(driver, name, mode, "again", stale=scene.session)
         await driver.close(name)
         judged = await self.logged("resume.judged", scene.session, 1)
         ended = [each["key"] for each in driver.said if each["event"] in ("result", "error")]
@@ -148,6 +157,7 @@ class Stage:
             next_call=next_call,
             next_call_took_s=next_call.at - began,
             fresh=fresh,
+            again=again,
             notes=driver.notes(name),
             faults=driver.faults(name),
             calls=scene.calls,
@@ -178,7 +188,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runs(stage: Stage, request: pytest.FixtureRequest) -> Runs:
-    """Every client in every case and mode; one case at a time, so that no time measured is that of a crowd."""
+    """Every client in every case and mode; one case at a time, so that no time is that of a crowd."""
     found: Runs = {}
     for case in [*VERDICTS, "concurrent"]:
         for mode in MODES if case in VERDICTS else ["enforce"]:
@@ -197,16 +207,8 @@ def _tabulate(table: ClientTable, stage: Stage, runs: Runs) -> None:
     for (client, case, mode), run in runs.items():
         if isinstance(run, Run):
             for kind, outcome in run.outcomes.items():
-                row = case if kind == "pending" else f"{case}: {kind} call"
-                table.put(row, client, mode, _words(outcome, run.took_s[kind]))
-
-
-def _words(outcome: Outcome, took_s: float) -> str:
-    if outcome == HANG:
-        return "hangs"
-    if outcome.kind == "result":
-        return "accepts the wrong answer" if outcome.text == WRONG else "is answered"
-    return f"error {outcome.code} after {took_s * 1000:.0f} ms"
+                row = case if kind == "pending" else f"{case}, {kind}"
+                table.put(row, client, mode, words(outcome, run.took_s[kind], (WRONG,)))
 
 
 def seen(runs: Runs, client: str, case: str, mode: str) -> Run:
@@ -259,9 +261,19 @@ def test_a_cut_session_is_over_and_a_new_one_works(case: str, client: str, runs:
     """The next call on the client object fails at once as its session is gone; a new client object works."""
     run = seen(runs, client, case, "enforce")
     assert run.next_call.kind == "error"
-    assert SESSION_ERRORS[client] in run.next_call.text
+    code, message = SESSION_ERRORS[client]
+    assert run.next_call.code == code
+    assert message in run.next_call.text
     assert run.next_call_took_s < SOON_S
     assert (run.fresh.kind, run.fresh.text) == ("result", "done fresh")
+
+
+@pytest.mark.parametrize("client", each_client())
+def test_a_client_that_still_sends_its_dead_session_can_start_anew(client: str, runs: Runs) -> None:
+    """An `initialize` that carries the session that was cut opens a new one."""
+    run = seen(runs, client, "restarted", "enforce")
+    assert run.again is not None
+    assert (run.again.kind, run.again.text) == ("result", "done again")
 
 
 @pytest.mark.parametrize("client", each_client())
@@ -273,7 +285,9 @@ def test_every_pending_call_fails_once(client: str, runs: Runs) -> None:
         assert CUT_MESSAGE in outcome.text, (kind, outcome)
         away_s = LATE_RETRY_MS / 1000 if kind == "away" else 0.0
         assert run.took_s[kind] < away_s + SOON_S, kind
-    assert sorted(run.said) == ["away", "first", "next", "pending", "streaming", "unanswered"]
+    assert sorted(key for key in run.said if key in run.outcomes) == sorted(run.outcomes)
     assert not [text for text in run.faults if "unknown" in text]
     assert sorted(run.calls) == ["dropped", "forked", "silent", "slow"]
-    assert SESSION_ERRORS[client] in run.next_call.text
+    code, message = SESSION_ERRORS[client]
+    assert run.next_call.code == code
+    assert message in run.next_call.text

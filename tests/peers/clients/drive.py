@@ -2,6 +2,7 @@
 
 Takes one JSON command a line on stdin and says what happens, one JSON line each with the monotonic time:
 `open` a client object under a name, `call` a tool on it, `close` it. Ends when stdin does.
+With `stale`, a session id, `open` sends that along with `initialize`, as some gateways do.
 """
 
 import asyncio
@@ -34,15 +35,22 @@ def listeners(name):
     return on_log, on_message
 
 
+def stale_header(session):
+    """A header of every request that has no session of its own."""
+    return {"Mcp-Session-Id": session} if session else {}
+
+
 @asynccontextmanager
-async def open_mcp1(name, url):
+async def open_mcp1(name, url, stale):
     """The official SDK, first generation."""
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
 
     on_log, on_message = listeners(name)
     async with (
-        streamable_http_client(url) as (read, write, _),
+        create_mcp_http_client(headers=stale_header(stale)) as http,
+        streamable_http_client(url, http_client=http) as (read, write, _),
         ClientSession(read, write, logging_callback=on_log, message_handler=on_message) as client,
     ):
         await client.initialize()
@@ -50,22 +58,29 @@ async def open_mcp1(name, url):
 
 
 @asynccontextmanager
-async def open_mcp2(name, url):
+async def open_mcp2(name, url, stale):
     """The official SDK, second generation, in the handshake that has sessions."""
     from mcp.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
 
     on_log, on_message = listeners(name)
-    async with Client(url, mode="legacy", logging_callback=on_log, message_handler=on_message) as client:
-        yield client
+    async with create_mcp_http_client(headers=stale_header(stale)) as http:
+        transport = streamable_http_client(url, http_client=http)
+        listening = {"logging_callback": on_log, "message_handler": on_message}
+        async with Client(transport, mode="legacy", **listening) as client:
+            yield client
 
 
 @asynccontextmanager
-async def open_fastmcp(name, url):
+async def open_fastmcp(name, url, stale):
     """The fastmcp client, in the handshake that has sessions."""
     from fastmcp import Client
+    from fastmcp.client.transports import StreamableHttpTransport
 
     on_log, on_message = listeners(name)
-    async with Client(url, mode="legacy", log_handler=on_log, message_handler=on_message) as client:
+    transport = StreamableHttpTransport(url, headers=stale_header(stale))
+    async with Client(transport, mode="legacy", log_handler=on_log, message_handler=on_message) as client:
         yield client
 
 
@@ -83,10 +98,10 @@ async def make_call(client, key, tool, arguments):
         say("result", key=key, text=result.content[0].text)
 
 
-async def serve(opener, name, url, inbox):
+async def serve(opener, name, url, stale, inbox):
     """One client object from its opening to its closing, in one task as the SDKs demand."""
     try:
-        async with opener(name, url) as client:
+        async with opener(name, url, stale) as client:
             say("opened", client=name)
             calls = set()
             while (command := await inbox.get()) is not None:
@@ -104,7 +119,9 @@ async def main(kind):
     """Do as stdin says."""
     opener, package = OPENERS[kind]
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
     say("ready", package=package, version=importlib.metadata.version(package))
     inboxes, tasks = {}, []
     while line := await reader.readline():
@@ -112,7 +129,8 @@ async def main(kind):
         name = command["client"]
         if command["do"] == "open":
             inboxes[name] = asyncio.Queue()
-            tasks.append(asyncio.create_task(serve(opener, name, command["url"], inboxes[name])))
+            client = serve(opener, name, command["url"], command["stale"], inboxes[name])
+            tasks.append(asyncio.create_task(client))
         elif command["do"] == "call":
             inboxes[name].put_nowait((command["key"], command["tool"], command["arguments"]))
         else:

@@ -4,11 +4,11 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import { LoggingMessageNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 import { drive } from "./drive.mjs";
 
-async function connect(url, onNote, onFault) {
+async function connect(url, options, onNote, onFault) {
   const client = new Client({ name: "npm-sdk", version: "1.0.0" });
   client.onerror = onFault;
   client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => onNote(params.data));
-  const transport = new StreamableHTTPClientTransport(url);
+  const transport = new StreamableHTTPClientTransport(url, options);
   await client.connect(transport);
   return { client, transport };
 }
