@@ -8,6 +8,8 @@ future, task or timer per chunk. If the engine raises, the bytes flow on unjudge
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -97,6 +99,9 @@ class Done:
         """Nothing to end: the end has been written."""
 
 
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing resets. Neither event loop's `abort` does by itself."""
+
 KEEP = Done(True)
 CLOSE = Done(False)
 
@@ -153,19 +158,23 @@ class Forward:
         head = request_head(list(request.raw_headers), self._connection.peer, route.forwarding)
         self._origin_header = head.origin
         now = self._started = self._services.clock()
-        exchange = self._exchange = Exchange(
-            self._services.ledger,
-            route.state,
-            Request(request.method, head.session, head.cursor, head.protocol),
-            now,
-            deadline_s=route.settings.replay_deadline_s,
-            gate_bytes=self._services.gate_bytes,
-            handle=self,
-        )
+        try:
+            self._exchange = Exchange(
+                self._services.ledger,
+                route.state,
+                Request(request.method, head.session, head.cursor, head.protocol),
+                now,
+                deadline_s=route.settings.replay_deadline_s,
+                gate_bytes=self._services.gate_bytes,
+                handle=self,
+            )
+        except Exception as error:
+            self._fail_open(error)
         route.counters.http_requests_in_flight += 1
         upload: asyncio.Task[None] | None = None
         try:
-            self._ask(exchange.began, now)
+            if self._exchange is not None:
+                self._ask(self._exchange.began, now)
             if self._phase is not Phase.OVER:
                 upload = await self._send(head)
             await self._done
@@ -348,6 +357,10 @@ class Forward:
             self._break_off()
         self._over()
 
+    def close_after(self) -> None:
+        """Let this be the last answer on its connection, and say so if its head is not out."""
+        self._keep_alive = False
+
     @property
     def began(self) -> bool:
         """Whether a part of the answer has been written."""
@@ -486,6 +499,8 @@ class Forward:
         if self._chunked or self._request.version >= (1, 1):
             self._connection.force_close()
         else:
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()  # a body that ends with the connection: only a reset tells
 
     def _flush(self) -> None:

@@ -267,6 +267,8 @@ class Listener:
         for connection in list(self._connections):
             if connection.forward is None:
                 connection.close()
+            else:
+                connection.forward.close_after()
         standalone = [forward for forward in self._open() if forward.standalone]
         for forward in standalone:
             forward.drain(clean=True)

@@ -62,6 +62,8 @@ class Origin:
         self._sweeper: asyncio.TimerHandle | None = None
         self._poll = select.poll()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # kept, since asking for it costs a system call on some Python versions
         self._all_lost: asyncio.Future[None] | None = None
 
     @property
@@ -94,7 +96,7 @@ class Origin:
         """
         if self._closed:
             raise RuntimeError("the origin is closed")
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         now = loop.time()
         head = encode_head(method, target, headers)
         call = Call(sink, head, bodiless=method == b"HEAD", chunked=is_chunked(headers), started=now)
@@ -147,7 +149,8 @@ class Origin:
 
     def released(self, connection: Connection) -> None:
         """Keep it for the next request."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        assert loop is not None  # a connection is made by a request
         connection.idle_since = loop.time()
         self._idle[connection] = None
         if self._sweeper is None:

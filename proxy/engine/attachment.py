@@ -122,7 +122,7 @@ class Attachment:
     def _record_priming(self, shown: Shown, raw: bytes, parsed: EventId | None) -> None:
         """A priming id gets a place, so that a cursor of it can be found, but moves H only forward."""
         session, stream = self.session, self.stream
-        if shown.id_word in session.current_log(stream).ids:
+        if session.current_log(stream).has(shown.id_word):
             return
         last = stream.last
         if parsed is None or last is None or parsed.seq > last.seq:

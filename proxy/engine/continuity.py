@@ -434,8 +434,11 @@ class Resume:
 
     # ---- the end, and silence
 
-    def ended(self, how: Ending, *, overdue: bool = False) -> Judgement:
-        """Rule 5: the connection ended without a decision. `overdue`: the deadline had passed."""
+    def ended(self, how: Ending, *, overdue: bool = False, superseded: bool = False) -> Judgement:
+        """Rule 5: the connection ended without a decision. `overdue`: the deadline had passed.
+
+        `superseded`: another connection of the stream is open, so the server may have ended this one for it.
+        """
         if rewound := self._passed(None):
             return rewound
         missing = self.missing
@@ -457,7 +460,7 @@ class Resume:
             return _suspect(Verdict.GAP, Reason.FORWARD_JUMP, lost=self._hole)
         if self.struck:
             return _suspect(Verdict.INCONCLUSIVE, Reason.UPSTREAM_CLOSED)
-        certainty = Certainty.SUSPECTED if self._attached else Certainty.PROVEN
+        certainty = Certainty.SUSPECTED if self._attached or superseded else Certainty.PROVEN
         return Judgement(Verdict.GAP, Reason.NOTHING_REPLAYED, certainty, lost=missing)
 
     @property

@@ -92,13 +92,14 @@ def request_key(value: object) -> str | None:
 
     `1.0` and `1` are one number, and some servers answer the one with the other.
     """
-    if isinstance(value, str):
-        return "s:" + value
+    kind = type(value)
+    if kind is str:
+        return f"s:{value}"
+    if kind is int and -(2**63) <= value < 2**64:  # type: ignore[operator]
+        return f"i:{value}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int):
-        if -(2**63) <= value < 2**64:
-            return f"i:{value}"
         try:
             value = float(value)  # what `parse` makes of it
         except OverflowError:

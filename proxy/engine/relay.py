@@ -220,7 +220,8 @@ class Relay:
             return PASS
         if self.judging and self._resumption is not None:
             overdue = now - self._progress_at >= self._resumption.deadline_s
-            judgement = self._resumption.resume.ended(how, overdue=overdue)
+            superseded = self.stream.attachments > 1
+            judgement = self._resumption.resume.ended(how, overdue=overdue, superseded=superseded)
             self._judge(judgement, None, now, gone=how is Ending.CLIENT_LEFT)
         if self._state is State.CUT:
             how, cause = Ending.CLIENT_LEFT, CloseCause.PROXY_CUT
@@ -472,8 +473,9 @@ class Relay:
         if session.ended:
             for item in self._ledger.revive(session):
                 self._report(item)
-        elif self._attachment is not None:
-            self._attachment.begin_epoch()
+            return
+        assert self._attachment is not None
+        self._attachment.begin_epoch()
 
     def _overdue(self, resumption: Resumption, deadlines: int, now: float) -> None:
         resume = resumption.resume

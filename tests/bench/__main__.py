@@ -1,4 +1,4 @@
-"""`make bench`: what the proxy costs on this machine; `python -m tests.bench memory` (`judge`, `relay`) for one.
+"""`make bench`: what the proxy costs on this machine; `python -m tests.bench memory` and the like for a part.
 
 Without a name all three run, with their defaults; the other arguments go to the one that is named.
 """

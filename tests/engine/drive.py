@@ -247,3 +247,15 @@ class Drive:
     def findings(self) -> list[str]:
         """Every finding so far."""
         return [item.finding.value for item in self.reports if isinstance(item, Raised)]
+
+
+def session_of(key: str = "s1", *, upstream: Upstream | None = None, bounds: Bounds | None = None) -> Session:
+    """A session that was followed from its beginning."""
+    if upstream is None:
+        upstream = Upstream("tools", bounds or Bounds())
+    upstream.next_number += 1
+    session = Session(upstream, key.encode(), upstream.next_number, 0.0, followed=True)
+    upstream.sessions[session.key] = session
+    upstream.numbered[session.number] = session
+    upstream.bytes += session.bytes
+    return session

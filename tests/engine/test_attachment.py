@@ -11,8 +11,7 @@ from proxy.engine.continuity import FrameKind, Shown
 from proxy.engine.digest import PRIMING, id_word
 from proxy.engine.findings import AttachmentKind, Finding, Raised
 from proxy.engine.ledger import Bounds, Session
-from tests.engine.drive import Drive, event, frame, priming, result
-from tests.engine.test_ledger import session_of
+from tests.engine.drive import Drive, event, frame, priming, result, session_of
 
 GET, POST, RESUME = AttachmentKind.GET, AttachmentKind.POST, AttachmentKind.RESUME
 

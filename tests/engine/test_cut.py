@@ -1,4 +1,4 @@
-"""The cut of `enforce`: one verdict ends everything a session has under way, each part as clients need it."""
+"""The cut of `enforce`: one verdict ends everything else a session has under way, as clients need it."""
 
 from __future__ import annotations
 
@@ -6,219 +6,14 @@ import json
 
 import pytest
 
-from proxy.engine.commands import Elsewhere, Finish, Report, Send
 from proxy.engine.exchange import Answer
-from proxy.engine.findings import Action, CloseCause, Ending, Judged, SessionQuarantined, StreamClosed
+from proxy.engine.findings import Action, CloseCause
 from proxy.engine.policy import Mode, Policy
-from tests.engine.drive import DEADLINE_S, KEEP_ALIVE, crlf, cut_at, event, frame, result, single_bytes
+from tests.engine.drive import KEEP_ALIVE, crlf, event, frame, single_bytes
+from tests.engine.forks import FORKED, closed, cut, pending
 from tests.engine.shell import ACCEPTED, JSON, STREAM, Client, Phase, Shell, body_of, messages
 
-FORKED = event(1, "reborn")
 VOID = b"event: forkwatch-discard\n\n"
-SUSPECTED = Policy(mode=Mode.ENFORCE, cut_on_suspected=True)
-
-
-def session(policy: Policy | None = None) -> Shell:
-    """A session whose call 7 is owed an answer: its stream has shown 1 to 5 and lost its connection."""
-    shell = Shell(policy)
-    shell.open_session()
-    shell.owing(7, *(event(number) for number in range(1, 6)))
-    return shell
-
-
-def cut(shell: Shell) -> Client:
-    """A resume that is answered by another log."""
-    client = shell.open_get(5)
-    client.send(FORKED, event(2, "reborn"))
-    assert shell.quarantined == [b"s1"]
-    return client
-
-
-def closed(shell: Shell, kind: str) -> list[CloseCause]:
-    """Why streams of this kind ended."""
-    return [item.cause for item in shell.reports if isinstance(item, StreamClosed) and item.kind == kind]
-
-
-# ---- the resumed stream
-
-
-def test_the_pending_call_fails_on_the_resumed_stream() -> None:
-    """Nothing of the forked log is delivered: one error event with the call's id, then a clean end."""
-    shell = session()
-    client = cut(shell)
-    assert (client.error_ids, client.phase) == ([7], Phase.ENDED)
-    (message,) = messages(bytes(client.body))
-    error = json.loads(message)
-    assert bytes(client.body) == b"event: message\ndata: " + message + b"\n\n"
-    assert error["error"]["code"] == -32600
-    assert error["error"]["message"].startswith("Session terminated: ")
-    told = error["error"]["data"]["forkwatch"]
-    assert (told["verdict"], told["reason"], told["cursor"], told["got"]) == (
-        "fork",
-        "log_restarted",
-        "5",
-        "1",
-    )
-    assert closed(shell, "resume") == [CloseCause.PROXY_CUT]
-    assert shell.session().in_flight == {}
-
-
-@pytest.mark.parametrize(
-    "stream", [FORKED, crlf(FORKED), b"\xef\xbb\xbf" + FORKED], ids=["lf", "crlf", "bom"]
-)
-def test_no_byte_of_the_offending_frame_is_delivered(stream: bytes) -> None:
-    """However it is cut; what came whole before it is."""
-    for at in range(len(stream) + 1):
-        shell = session()
-        client = shell.open_get(5)
-        client.send(stream[:at]).send(stream[at:] + event(2, "reborn"))
-        body = bytes(client.body).removeprefix(b"\xef\xbb\xbf")
-        assert body.startswith(b"event: message\ndata: {"), at
-        assert client.error_ids == [7], at
-
-
-def test_healthy_frames_before_the_fork_are_delivered() -> None:
-    """Also those of the same chunk."""
-    shell = session()
-    client = shell.open_get(3).send(KEEP_ALIVE + event(4) + event(1, "reborn") + event(5))
-    assert isinstance(client, Client)
-    assert bytes(client.body).startswith(KEEP_ALIVE + event(4) + b"event: message\n")
-    assert messages(bytes(client.body))[0] == messages(event(4))[0]
-    assert client.error_ids == [7]
-
-
-def test_a_stream_that_owes_nothing_just_ends() -> None:
-    """An error without a request's id would be ignored, or taken for the whole connection."""
-    shell = Shell()
-    shell.open_session()
-    shell.shown(*(event(number) for number in range(1, 6)))
-    client = cut(shell)
-    assert (bytes(client.body), client.phase) == (b"", Phase.ENDED)
-
-
-def test_a_batch_fails_with_one_error_for_each_unanswered_id() -> None:
-    """What was answered before is over; types are kept."""
-    shell = Shell()
-    shell.open_session()
-    shell.stream(7, "7", 8).send(event(1), result(2, 8), event(3)).end(Ending.UPSTREAM_FAILED)
-    client = shell.open_get(3)
-    client.send(FORKED)
-    assert client.error_ids == [7, "7"]
-
-
-def test_the_order_of_the_cut() -> None:
-    """Quarantine, then the resumed stream, then the others, in one list of commands."""
-    shell = session()
-    shell.open_get()
-    client = shell.open_get(5)
-    commands = client.exchange.receive(FORKED, shell.now)
-    kinds = [type(c.item) if isinstance(c, Report) else type(c) for c in commands]
-    order = [Judged, SessionQuarantined, Send, Finish, Elsewhere]
-    assert [kind for kind in kinds if kind in order] == order
-
-
-def test_the_verdict_tells_what_was_done() -> None:
-    """`action` is the cut, and nothing would have been cut besides."""
-    shell = session()
-    cut(shell)
-    (judged,) = shell.judged
-    assert (judged.action, judged.would_cut, judged.in_flight) == (Action.CUT, False, 1)
-    (quarantined,) = [item for item in shell.reports if isinstance(item, SessionQuarantined)]
-    assert (quarantined.session, quarantined.judgement, quarantined.ttl_s) == ("s1", judged.judgement, 600.0)
-
-
-def test_an_end_that_decides_cuts() -> None:
-    """A clean end with an event outstanding: the error comes before it."""
-    shell = session()
-    client = shell.open_get(3)
-    client.send(KEEP_ALIVE, b"data: unfinis").end()
-    assert [seen[:3] for seen in shell.verdicts] == [("gap", "nothing_replayed", "proven")]
-    assert bytes(client.body).startswith(KEEP_ALIVE + b"event: message\n")
-    assert (client.error_ids, client.phase) == ([7], Phase.ENDED)
-
-
-def test_a_head_that_decides_cuts() -> None:
-    """A deleted session is served again: nothing of the stream is awaited."""
-    shell = Shell()
-    shell.open_session()
-    shell.shown(event(1), event(2))
-    other = shell.open_get()
-    shell.end_session().end()
-    client = shell.open_get(2)
-    assert (client.phase, other.phase) == (Phase.ENDED, Phase.ENDED)
-    assert shell.quarantined == [b"s1"]
-    assert shell.upstream.sessions_active == 0
-
-
-def test_an_encoded_stream_of_a_recycled_session_is_broken_off() -> None:
-    """The head alone proves it, and nothing can be said in a coding of the upstream's."""
-    shell = Shell()
-    shell.open_session()
-    shell.shown(event(1), event(2))
-    shell.end_session().end()
-    client = shell.open_get(2, answer=Answer(200, True, encoded=True))
-    assert client.phase is Phase.ABORTED
-    assert shell.quarantined == [b"s1"]
-
-
-@pytest.mark.parametrize("policy", [None, SUSPECTED], ids=["proven", "suspected"])
-def test_silence_cuts_only_where_a_suspicion_may(policy: Policy | None) -> None:
-    """With `cut_on: suspected` at the first deadline, so that a call no longer hangs."""
-    shell = session(policy)
-    client = shell.open_get(3)
-    shell.pass_time(DEADLINE_S)
-    assert shell.findings == ["replay_overdue"]
-    if policy is None:
-        assert (client.phase, shell.judged) == (Phase.STREAMING, [])
-    else:
-        assert (client.error_ids, client.phase) == ([7], Phase.ENDED)
-        assert [seen[:3] for seen in shell.verdicts] == [("gap", "nothing_replayed", "suspected")]
-
-
-def test_in_flight_bounds_the_cut() -> None:
-    """`when: in_flight`: an idle session is annotated, one with a call under way is cut."""
-    policy = Policy(mode=Mode.ENFORCE, only_in_flight=True)
-    shell = Shell(policy)
-    shell.open_session()
-    shell.shown(event(1), event(2))
-    idle = shell.open_get(2)
-    idle.send(FORKED)
-    assert b": forkwatch verdict=fork " in idle.body
-    assert shell.quarantined == []
-    busy = session(policy)
-    assert cut(busy).error_ids == [7]
-
-
-def test_a_deadline_that_the_client_did_not_wait_for() -> None:
-    """It left after the deadline: the session is cut, and its call fails at its next resume."""
-    shell = session(SUSPECTED)
-    client = shell.open_get(3)
-    client.wake_at = None
-    shell.pass_time(DEADLINE_S)
-    client.leave()
-    assert [seen[:3] for seen in shell.verdicts] == [("gap", "nothing_replayed", "suspected")]
-    assert shell.quarantined == [b"s1"]
-    assert shell.open_get(3).error_ids == [7]
-
-
-UNJUDGED = {
-    "refused": Answer(404, False),
-    "failing": Answer(503, False),
-    "no_stream": Answer(200, False),
-    "encoded": Answer(200, True, encoded=True),
-}
-
-
-@pytest.mark.parametrize("answer", UNJUDGED.values(), ids=UNJUDGED)
-def test_what_was_not_judged_is_not_cut(answer: Answer) -> None:
-    """Refused out loud or unreadable, whatever the overrides say."""
-    actions = {"refused": Action.CUT, "unverifiable": Action.CUT, "inconclusive": Action.CUT}
-    shell = session(Policy(mode=Mode.ENFORCE, cut_on_suspected=True, actions=actions))
-    client = shell.open_get(5, answer=answer)
-    client.send(FORKED).end()
-    assert client.body == client.sent
-    assert [judged.action for judged in shell.judged] == [Action.PASS]
-    assert shell.quarantined == []
 
 
 # ---- the other exchanges
@@ -240,7 +35,7 @@ def test_what_was_not_judged_is_not_cut(answer: Answer) -> None:
 )
 def test_another_calls_stream_is_cut_at_a_frame_boundary(sent: bytes, voided: bytes) -> None:
     """What the client holds of a frame is made void first, so that the error is one of its own."""
-    shell = session()
+    shell = pending()
     other = shell.stream("abc")
     other.send(sent)
     cut(shell)
@@ -253,7 +48,7 @@ def test_another_calls_stream_is_cut_at_a_frame_boundary(sent: bytes, voided: by
 
 def test_an_annotated_stream_is_cut_like_any_other() -> None:
     """A resume already judged, with a part of a frame out."""
-    shell = session(Policy(mode=Mode.ENFORCE, actions={"rewound": Action.ANNOTATE}))
+    shell = pending(Policy(mode=Mode.ENFORCE, actions={"rewound": Action.ANNOTATE}))
     shell.owing(8, event(6), event(7), event(8))
     judged = shell.open_get(7).send(event(6), event(7), event(8), b"id: 9\nda")
     assert isinstance(judged, Client)
@@ -265,7 +60,7 @@ def test_an_annotated_stream_is_cut_like_any_other() -> None:
 
 def test_a_resume_still_held_is_cut_without_what_is_held() -> None:
     """Its own frame was not judged; its verdict is that it could not be followed."""
-    shell = session()
+    shell = pending()
     shell.owing(8, event(6), event(7), event(8))
     held = shell.open_get(6)
     held.send(event(7), b"id: 8\nda")
@@ -291,7 +86,7 @@ def test_a_call_not_answered_yet_gets_a_json_error(
     requests: tuple[int | str, ...], status: int, errors: list[int | str]
 ) -> None:
     """A 404 would mean that it was not processed, and clients would send it again."""
-    shell = session()
+    shell = pending()
     waiting = shell.post(*requests)
     cut(shell)
     assert waiting.response is not None
@@ -303,7 +98,7 @@ def test_a_call_not_answered_yet_gets_a_json_error(
 
 def test_a_notification_not_answered_yet_gets_404() -> None:
     """There is no id to fail."""
-    shell = session()
+    shell = pending()
     waiting = shell.post()
     cut(shell)
     assert waiting.response is not None
@@ -326,7 +121,7 @@ def test_a_call_whose_body_is_still_coming_is_withdrawn(
     body: bytes | None, status: int, errors: list[int | None]
 ) -> None:
     """The upstream's part is given up at once; the answer follows when the ids are known."""
-    shell = session()
+    shell = pending()
     coming = shell.begin("POST")
     cut(shell)
     assert (coming.withdrawn, coming.phase) == (True, Phase.WAITING)
@@ -338,7 +133,7 @@ def test_a_call_whose_body_is_still_coming_is_withdrawn(
 @pytest.mark.parametrize("lifted", ["reissued", "expired"])
 def test_a_withdrawn_call_is_answered_though_the_quarantine_is_over(lifted: str) -> None:
     """Its upstream part is gone: nobody else would answer it."""
-    shell = session()
+    shell = pending()
     coming = shell.begin("POST")
     cut(shell)
     if lifted == "reissued":
@@ -355,7 +150,7 @@ def test_a_withdrawn_call_is_answered_though_the_quarantine_is_over(lifted: str)
 
 def test_a_withdrawn_call_whose_client_leaves() -> None:
     """Nothing is left to answer."""
-    shell = session()
+    shell = pending()
     coming = shell.begin("POST")
     cut(shell)
     coming.leave()
@@ -365,7 +160,7 @@ def test_a_withdrawn_call_whose_client_leaves() -> None:
 @pytest.mark.parametrize("answer", [JSON, ACCEPTED], ids=["json", "accepted"])
 def test_an_answer_under_way_is_let_through(answer: Answer) -> None:
     """Its head is out, and a JSON body cannot be replaced."""
-    shell = session()
+    shell = pending()
     answered = shell.post(8).responded(answer)
     cut(shell)
     answered.send(b'{"jsonrpc":"2.0","id":8,"result":{}}').end()
@@ -375,7 +170,7 @@ def test_an_answer_under_way_is_let_through(answer: Answer) -> None:
 
 def test_a_standalone_get_ends_cleanly() -> None:
     """It owes nothing."""
-    shell = session()
+    shell = pending()
     get = shell.open_get()
     get.send(KEEP_ALIVE)
     cut(shell)
@@ -384,7 +179,7 @@ def test_a_standalone_get_ends_cleanly() -> None:
 
 def test_a_get_not_answered_yet_gets_404() -> None:
     """A plain GET is nobody's call."""
-    shell = session()
+    shell = pending()
     waiting = shell.begin("GET")
     cut(shell)
     assert waiting.response is not None
@@ -393,7 +188,7 @@ def test_a_get_not_answered_yet_gets_404() -> None:
 
 def test_a_waiting_resume_of_another_call_gets_that_calls_error() -> None:
     """A dropped network resumes all streams at once; a 404 would hang most clients."""
-    shell = session()
+    shell = pending()
     shell.owing(8, event(6), event(7))
     waiting = shell.begin("GET", cursor=7)
     cut(shell)
@@ -409,7 +204,7 @@ def test_a_waiting_resume_of_another_call_gets_that_calls_error() -> None:
 
 def test_the_newest_connection_of_a_stream_gets_the_error() -> None:
     """The older one is half open here and dead for its client."""
-    shell = session()
+    shell = pending()
     half_open = shell.stream(8)
     half_open.send(event(6), event(7))
     resumed = shell.open_get(6)
@@ -422,7 +217,7 @@ def test_the_newest_connection_of_a_stream_gets_the_error() -> None:
 )
 def test_a_stream_that_nothing_can_be_added_to_is_broken_off(answer: Answer) -> None:
     """Its length is promised, or a coding hides its frames: the client sees that it is not whole."""
-    shell = session()
+    shell = pending()
     other = shell.post(8).responded(answer)
     other.send(event(6))
     cut(shell)
@@ -431,7 +226,7 @@ def test_a_stream_that_nothing_can_be_added_to_is_broken_off(answer: Answer) -> 
 
 def test_the_call_of_a_stream_broken_off_fails_at_its_resume() -> None:
     """Nothing was said on it, so the error is owed yet."""
-    shell = session()
+    shell = pending()
     other = shell.post(8).responded(Answer(200, True, whole=True))
     other.send(event(6))
     cut(shell)
@@ -440,7 +235,7 @@ def test_the_call_of_a_stream_broken_off_fails_at_its_resume() -> None:
 
 def test_delete_and_initialize_are_left_alone() -> None:
     """The one ends the session anyway, the other begins a new one."""
-    shell = session()
+    shell = pending()
     delete = shell.begin("DELETE")
     initialize = shell.begin("POST").uploaded(body_of(1, method="initialize"))
     cut(shell)
@@ -476,7 +271,7 @@ def test_a_request_cancelled_before_its_head_is_over() -> None:
 
 def test_other_sessions_are_left_alone() -> None:
     """A cut is one session's."""
-    shell = session()
+    shell = pending()
     shell.open_session("s2")
     other = shell.stream(8, session="s2")
     cut(shell)
@@ -502,10 +297,9 @@ def test_an_answer_in_a_session_cut_meanwhile() -> None:
 
 def test_byte_by_byte_a_fork_is_cut_the_same() -> None:
     """The others do not notice how it came."""
-    shell = session()
+    shell = pending()
     other = shell.stream(8)
     client = shell.open_get(5)
     client.send(FORKED, cut=single_bytes)
     assert (client.error_ids, other.error_ids) == ([7], [8])
     assert len(client.sent) == len(FORKED)
-    assert cut_at(3)(FORKED)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from proxy.engine.digest import PRIMING, UNKNOWN, digest, id_word, oversized_answers, read, same
+from proxy.engine.digest import LARGE, PRIMING, UNKNOWN, digest, id_word, oversized_answers, read, same
 from proxy.engine.sse import HEAD_SIZE, TAIL_SIZE
 
 SAME: dict[str, tuple[str, str]] = {
@@ -250,3 +250,28 @@ def test_oversized_answers(payload: str, expected: tuple[str, ...] | None) -> No
 def test_a_head_cut_anywhere_tells_no_wrong_id(payload: bytes, upto: int) -> None:
     """An id of which only a part is at hand is not taken for the whole."""
     assert oversized_answers(payload[:upto], b"x") in (None, ("i:1234567",))
+
+
+def _large(text: str, id: str = "7") -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"result":{"text":"%b"}}' % (id.encode(), text.encode() * LARGE)
+
+
+def test_a_large_payload_is_known_by_its_bytes() -> None:
+    """Above the limit equal bytes are the same message; other bytes may still be it, written otherwise."""
+    first, again, other = digest(_large("a")), digest(_large("a")), digest(_large("b"))
+    assert same(first, again) is True
+    assert same(first, other) is None
+    assert same(first, digest(b'{"jsonrpc":"2.0"}')) is None
+
+
+def test_a_large_payload_still_says_what_it_answers() -> None:
+    """The id of a large response is read from its ends, or by a whole parse where they do not tell."""
+    found = read(_large("a"))
+    assert found is not None
+    assert found.answers == ("i:7",)
+    assert found.word == digest(_large("a"))
+    hidden = b'{"result":{"text":"%b"},"id":"x","extra":"%b"}' % (b"a" * LARGE, b"b" * LARGE)
+    found = read(hidden)
+    assert found is not None
+    assert found.answers == ("s:x",)
+    assert read(b"[" + b" " * LARGE * 2) is None

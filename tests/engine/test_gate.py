@@ -243,6 +243,19 @@ def test_an_oversized_frame_without_an_id_passes_and_is_counted() -> None:
     assert client.error_ids == [7]
 
 
+def test_an_oversized_frame_is_made_void_where_another_verdict_cuts_it() -> None:
+    """A part of it was let go, and it is not whole yet."""
+    shell, other = resumed(5, gate_bytes=GATE)
+    shell.owing(8, event(6), event(7), event(8))
+    client = shell.open_get(6)
+    sent = event(7), large(None)[: GATE + 20]
+    client.send(*sent, cut=cut_at(len(event(7))))
+    other.send(event(1, "other"))
+    body = bytes(client.body)
+    assert body.startswith(b"".join(sent) + b"\nevent: forkwatch-discard\n\nevent: message\n")
+    assert (client.error_ids, client.phase) == ([8], Phase.ENDED)
+
+
 def test_an_oversized_event_of_another_type_proves_nothing() -> None:
     """Its id is no message's, and the stream goes on."""
     shell, client = resumed(gate_bytes=GATE)

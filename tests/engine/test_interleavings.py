@@ -32,7 +32,7 @@ class Interleavings(RuleBasedStateMachine):
         calls=st.integers(0, 2),
     )
     def begin(self, mode: Mode, notify: bool, calls: int) -> None:
-        """A proxy with this policy, and a session with calls whose connections were lost before their answers."""
+        """A proxy with this policy, and a session with calls that lost their connections."""
         self.shell = Shell(Policy(mode=mode, notify=notify), bounds=BOUNDS, gate_bytes=GATE)
         self.server = Server(self.shell)
         self.server.initialize(carry=False)

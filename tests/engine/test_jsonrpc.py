@@ -58,7 +58,7 @@ def test_request_key(value: object, key: str | None) -> None:
     assert request_key(value) == key
 
 
-@given(st.integers() | st.floats(allow_nan=False) | st.text())
+@given(st.integers() | st.floats(allow_nan=False) | st.text().filter(lambda text: "Infinity" not in text))
 def test_a_key_survives_the_wire(value: float | str) -> None:
     """The key of an id is that of the id read back, by either parser."""
     text = json.dumps({"id": value}).replace("Infinity", "1e999").encode()

@@ -22,6 +22,7 @@ from proxy.engine.ledger import (
     Upstream,
     known,
 )
+from tests.engine.drive import session_of
 
 A, B, C = 1001, 1002, 1003  # digests of messages
 
@@ -94,18 +95,6 @@ def test_how_an_id_stands(
 
 
 # ---- a session
-
-
-def session_of(key: str = "s1", *, upstream: Upstream | None = None, bounds: Bounds | None = None) -> Session:
-    """A session that was followed from its beginning."""
-    if upstream is None:
-        upstream = Upstream("tools", bounds or Bounds())
-    upstream.next_number += 1
-    session = Session(upstream, key.encode(), upstream.next_number, 0.0, followed=True)
-    upstream.sessions[session.key] = session
-    upstream.numbered[session.number] = session
-    upstream.bytes += session.bytes
-    return session
 
 
 def show(session: Session, stream: Stream, *ids: object, word: int | None = None) -> None:
@@ -228,6 +217,17 @@ def test_a_stream_makes_room_for_another() -> None:
     session.streams[3].attachments = 1
     session.open_stream(AttachmentKind.POST)
     assert list(session.streams) == [3, 4]
+
+
+def test_a_stream_that_made_room_counts_for_nothing() -> None:
+    """Its connection may still be open and bring events: only known streams count."""
+    session = session_of(bounds=Bounds(streams_per_session=1))
+    first = session.open_stream(AttachmentKind.GET)
+    first.attachments = 1
+    session.open_stream(AttachmentKind.POST)
+    before = session.bytes
+    show(session, first, 1, 2)
+    assert (session.bytes, session.upstream.bytes) == (before, before)
 
 
 def test_a_change_of_dialect_reads_the_newest_ids_again() -> None:

@@ -1,7 +1,7 @@
 """Server by server: a healthy resume raises nothing, and the failure the server is known for is named.
 
-A script plays what that version of the server sends (read in its source, or measured; without a version: read at
-its head); the row says what the engine makes of it, as `verdict/reason certainty`.
+A script plays what that version of the server sends, read in its source or measured; the row says what the
+engine makes of it, as `verdict/reason certainty`.
 """
 
 from __future__ import annotations

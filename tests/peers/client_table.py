@@ -9,20 +9,19 @@ import pytest
 
 from tests.peers.driver import HANG, Outcome
 
-MODES = ("observe", "enforce")
 _NAME = "forkwatch-client-table"
 
 
 @dataclass
 class ClientTable:
-    """Cells by case, client and mode; a plugin of pytest, so that it is asked at the end."""
+    """A table for each mode: cases by clients. It is a plugin of pytest, so that it is asked at the end."""
 
     versions: dict[str, str] = field(default_factory=dict)
-    cells: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    modes: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: pytest.Config) -> ClientTable:
-        """The one table of this test run."""
+        """The tables of this test run."""
         table = config.pluginmanager.get_plugin(_NAME)
         if table is None:
             table = cls()
@@ -30,18 +29,19 @@ class ClientTable:
         assert isinstance(table, cls)
         return table
 
-    def put(self, case: str, client: str, mode: str, text: str) -> None:
+    def put(self, mode: str, case: str, client: str, text: str) -> None:
         """What this client did in this case and mode."""
-        self.cells.setdefault((case, client), {})[mode] = text
+        self.modes.setdefault(mode, {}).setdefault(case, {})[client] = text
 
     def lines(self) -> list[str]:
-        """The table in Markdown."""
-        today = datetime.datetime.now(tz=datetime.UTC).date()
-        versions = ", ".join(self.versions.values())
-        lines = [f"Measured {today} with {versions}.", ""]
-        lines += ["| case | client | " + " | ".join(MODES) + " |", "|---|---|" + "---|" * len(MODES)]
-        for (case, client), by_mode in self.cells.items():
-            lines.append(f"| {case} | {client} | " + " | ".join(by_mode.get(m, "") for m in MODES) + " |")
+        """The tables in Markdown."""
+        lines = [f"Measured {datetime.datetime.now(tz=datetime.UTC).date()}."]
+        for mode, cases in self.modes.items():
+            lines += ["", f"**{mode}**", "", "| case | " + " | ".join(self.versions.values()) + " |"]
+            lines.append("|---|" + "---|" * len(self.versions))
+            for case, cells in cases.items():
+                row = " | ".join(cells.get(client, "") for client in self.versions)
+                lines.append(f"| {case} | {row} |")
         return lines
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -52,9 +52,9 @@ class ClientTable:
 
 
 def words(outcome: Outcome, took_s: float, wrong: tuple[str, ...]) -> str:
-    """A cell: how a call ended; `wrong` are the answers of another log."""
+    """A cell: how a call ended, and after how long; `wrong` are the answers of another log."""
     if outcome == HANG:
         return "hangs"
     if outcome.kind == "result":
-        return "accepts the wrong answer" if outcome.text in wrong else "is answered"
-    return f"error {outcome.code} after {took_s * 1000:.0f} ms"
+        return "takes the wrong answer" if outcome.text in wrong else "is answered"
+    return f"error {outcome.code}, {took_s * 1000:.0f} ms"

@@ -7,6 +7,7 @@ each mode, all clients and modes at once; the tests look at what came of it.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -16,10 +17,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.forkwatch_process import POLL_S, Forkwatch
+from tests.forkwatch_process import ALARMS, POLL_S, ROOT, Counters, Forkwatch
 from tests.peers.client_table import ClientTable, words
-from tests.peers.driver import CUT_MESSAGE, HANG, SESSION_ERRORS, Driver, Outcome, drivers, each_client
-from tests.peers.scripted import FORKED_RETRY_MS, LATE_RETRY_MS, WRONG, ScriptedServer
+from tests.peers.driver import (
+    COMMANDS,
+    CUT_MESSAGE,
+    HANG,
+    SESSION_ERRORS,
+    Driver,
+    Outcome,
+    drivers,
+    each_client,
+    missing,
+)
+from tests.peers.plays import FORKED_RETRY_MS, LATE_RETRY_MS, PLAYS, WRONG
+from tests.peers.scripted import ScriptedServer
 
 MODES = ["observe", "annotate", "enforce"]
 VERDICTS = {
@@ -169,7 +181,7 @@ class Stage:
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """Everything started, in one loop for all tests of this module."""
     directory: Path = tmp_path_factory.mktemp("forked")
-    server = ScriptedServer()
+    server = ScriptedServer(PLAYS)
     url = await server.start()
     upstreams = [
         {"name": mode, "url": url, "match": {"path": f"/{mode}"}, "strip_prefix": True, "mode": mode}
@@ -205,10 +217,13 @@ async def runs(stage: Stage, request: pytest.FixtureRequest) -> Runs:
 def _tabulate(table: ClientTable, stage: Stage, runs: Runs) -> None:
     table.versions |= {name: driver.version for name, driver in stage.clients.items()}
     for (client, case, mode), run in runs.items():
-        if isinstance(run, Run):
-            for kind, outcome in run.outcomes.items():
-                row = case if kind == "pending" else f"{case}, {kind}"
-                table.put(row, client, mode, words(outcome, run.took_s[kind], (WRONG,)))
+        if isinstance(run, BaseException) or mode == "annotate":
+            continue
+        for kind, outcome in run.outcomes.items():
+            row = f"{case}: the {kind} call"
+            table.put(mode, row, client, words(outcome, run.took_s[kind], (WRONG,)))
+        if case == "concurrent":
+            table.put(mode, "any: the next call", client, words(run.next_call, run.next_call_took_s, ()))
 
 
 def seen(runs: Runs, client: str, case: str, mode: str) -> Run:
@@ -252,6 +267,7 @@ def test_the_cut_fails_the_pending_call_at_once(case: str, client: str, runs: Ru
     assert CUT_MESSAGE in pending.text
     assert run.took_s["pending"] < SOON_S
     assert run.notes == ["1", "2", "last"]
+    assert run.calls.count("forked") == 1
     assert run.verdicts == [VERDICTS[case]]
 
 
@@ -291,3 +307,24 @@ def test_every_pending_call_fails_once(client: str, runs: Runs) -> None:
     code, message = SESSION_ERRORS[client]
     assert run.next_call.code == code
     assert message in run.next_call.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_one_fork_is_one_incident(runs: Runs, stage: Stage) -> None:
+    """What clients try once their session is cut is refused, and neither judged nor cut again."""
+    cut = [run for (_, _, mode), run in runs.items() if mode == "enforce"]
+    counters = Counters(stage.proxy, {})
+    assert await counters.grown("policy_actions_total", upstream="enforce", action="cut") == len(cut)
+    assert await counters.grown("quarantines_total", upstream="enforce") == len(cut)
+    alarms = {key: count for key, count in (await counters.settled()).items() if key[0] in ALARMS}
+    assert sum(alarms.values()) == len(runs)
+
+
+def test_the_page_says_what_was_measured(runs: Runs, request: pytest.FixtureRequest) -> None:
+    """docs/clients.md has every row of this run, times apart."""
+    if skipped := [why for client in COMMANDS if (why := missing(client))]:
+        pytest.skip(skipped[0])
+    times = re.compile(r"\d+ ms")
+    page = times.sub("", (ROOT / "docs/clients.md").read_text()).splitlines()
+    measured = [times.sub("", line) for line in ClientTable.of(request.config).lines() if line[:1] == "|"]
+    assert [line for line in measured if line not in page] == []

@@ -17,8 +17,9 @@ import pytest_asyncio
 
 from tests.forkwatch_process import ALARMS, Counters, Forkwatch
 from tests.peers.driver import Driver, drivers, each_client
+from tests.peers.plays import CLEAN, LOST, PLAYS
 from tests.peers.processes import Server
-from tests.peers.scripted import CLEAN, LOST, ScriptedServer
+from tests.peers.scripted import ScriptedServer
 
 AT_ONCE = 10
 BREAKS, LOSSES = 20, 5
@@ -167,7 +168,7 @@ async def outcomes(
 
 
 async def _lane(stack: AsyncExitStack, script: str, driver: Driver, directory: Path) -> Lane:
-    scripted = ScriptedServer()
+    scripted = ScriptedServer(PLAYS)
     url = await scripted.start()
     stack.push_async_callback(scripted.stop)
     if script != "scripted":  # one server for each client: the SDK's streams are not kept apart by session
