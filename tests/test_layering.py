@@ -55,6 +55,7 @@ BEYOND: dict[str, str] = {
     "json": "what orjson refuses, and exact integers",
     "orjson": "reads a message and writes its canonical text in a microsecond",
     "re": "forms of ids, and the scanner's hot path",
+    "sys": "the byte order of packed words",
     "typing": "types",
     "urllib.parse": "percent-encoding in annotations",
     "xxhash": "words that are equal across processes",

@@ -41,7 +41,7 @@ LOOP_WINDOW_S = 10.0
 _MAX_LOOPS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """What the engine needs of a request's head. `session` and `cursor` are None if absent or empty."""
 
@@ -56,7 +56,7 @@ class Request:
         return self.method == "GET" and self.session is not None and self.cursor is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """What the engine needs of a response's head."""
 

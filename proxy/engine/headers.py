@@ -26,6 +26,21 @@ _NOT_HOP_BY_HOP = frozenset({b"mcp-session-id", b"last-event-id", b"content-leng
 """What a `Connection` field cannot take away: the session, and the framing, rest on them."""
 
 
+_NOTED = frozenset(
+    {
+        b"accept",
+        b"content-length",
+        b"host",
+        b"last-event-id",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+        b"origin",
+        b"transfer-encoding",
+    }
+)
+"""The request fields that say something to the proxy itself."""
+
+
 @dataclass(slots=True)
 class RequestHead:
     """A request's fields as they go upstream, and what they say.
@@ -70,46 +85,51 @@ class Forwarding:
 
 def request_head(raw: Fields, peer: bytes | None, forwarding: Forwarding) -> RequestHead:
     """The fields to send upstream for `raw`, sent by a client at address `peer` (None: unknown)."""
-    head = RequestHead(_end_to_end(raw))
-    for name, value in raw:
-        match name.lower():
-            case b"mcp-session-id":
-                head.session = value if head.session is None else head.session + b", " + value
-            case b"last-event-id":
-                head.cursor = value.strip(b" \t") or None
-            case b"mcp-protocol-version":
-                head.protocol = value.decode("latin-1")
-            case b"host":
-                head.host = value
-            case b"origin":
-                head.origin = value
-            case b"content-length":
-                head.content_length = int(value) if value.isdigit() else None
-            case b"transfer-encoding":
-                head.chunked = b"chunked" in value.lower()
-            case b"accept":
-                head.accepts_stream = head.accepts_stream or b"text/event-stream" in value.lower()
-            case _:
-                pass
+    keys = [name.lower() for name, _ in raw]
+    head = RequestHead([])
+    for key, (_, value) in zip(keys, raw, strict=True):
+        if key in _NOTED:
+            _note(head, key, value)
     head.session = head.session or None
+    head.fields, keys = _end_to_end(raw, keys)
     if head.accepts_stream:
-        _replace(head.fields, b"accept-encoding", b"Accept-Encoding", b"identity")
+        _replace(head.fields, keys, b"accept-encoding", b"Accept-Encoding", b"identity")
     if forwarding.host is not None:
-        _replace(head.fields, b"host", b"Host", forwarding.host)
+        _replace(head.fields, keys, b"host", b"Host", forwarding.host)
     if forwarding.append:
-        _forwarded(head.fields, peer, head.host, forwarding.scheme)
+        _forwarded(head.fields, keys, peer, head.host, forwarding.scheme)
     if head.chunked:
         head.fields.append((b"Transfer-Encoding", b"chunked"))
     return head
 
 
+def _note(head: RequestHead, key: bytes, value: bytes) -> None:
+    """Read what a field says; `key` is its name in lower case, one of `_NOTED`."""
+    match key:
+        case b"mcp-session-id":
+            head.session = value if head.session is None else head.session + b", " + value
+        case b"last-event-id":
+            head.cursor = value.strip(b" \t") or None
+        case b"mcp-protocol-version":
+            head.protocol = value.decode("latin-1")
+        case b"host":
+            head.host = value
+        case b"origin":
+            head.origin = value
+        case b"content-length":
+            head.content_length = int(value) if value.isdigit() else None
+        case b"transfer-encoding":
+            head.chunked = b"chunked" in value.lower()
+        case _:
+            head.accepts_stream = head.accepts_stream or b"text/event-stream" in value.lower()
+
+
 def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields:
     """The fields to send to the client for `raw`; `replica_header` is in lower case, None for none."""
-    head = ResponseFields([])
+    fields, keys = _end_to_end(raw, [name.lower() for name, _ in raw])
+    head = ResponseFields(fields)
     buffering = False
-    for field in _end_to_end(raw):
-        name, value = field
-        key = name.lower()
+    for key, (_, value) in zip(keys, fields, strict=True):
         if key == b"content-type":
             kind = value.partition(b";")[0].strip().lower()
             head.is_stream = kind == b"text/event-stream"
@@ -122,51 +142,48 @@ def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields
             buffering = True
         if key == replica_header:
             head.replica = value.decode("utf-8", "backslashreplace")[:128]
-        head.fields.append(field)
     if head.is_stream and not buffering:
         head.fields.append((b"X-Accel-Buffering", b"no"))
     return head
 
 
-def _end_to_end(raw: Fields) -> Fields:
-    """The fields without the hop-by-hop ones and those that `Connection` names."""
-    dropped = _HOP_BY_HOP
-    for name, value in raw:
-        if len(name) == 10 and name.lower() == b"connection":
+def _end_to_end(raw: Fields, keys: list[bytes]) -> tuple[Fields, list[bytes]]:
+    """The fields without the hop-by-hop ones and those that `Connection` names, and their `keys`."""
+    if _HOP_BY_HOP.isdisjoint(keys):
+        return list(raw), keys
+    dropped: frozenset[bytes] = _HOP_BY_HOP
+    for key, (_, value) in zip(keys, raw, strict=True):
+        if key == b"connection":
             named = {option.strip().lower() for option in value.split(b",")}
             dropped = dropped | (named - _NOT_HOP_BY_HOP)
-    return [field for field in raw if field[0].lower() not in dropped]
+    kept = [i for i, key in enumerate(keys) if key not in dropped]
+    return [raw[i] for i in kept], [keys[i] for i in kept]
 
 
-def _replace(fields: Fields, key: bytes, name: bytes, value: bytes) -> None:
+def _replace(fields: Fields, keys: list[bytes], key: bytes, name: bytes, value: bytes) -> None:
     """Give the field `key` one value, in the place of its first line; at the end if there is none."""
-    at = [i for i, field in enumerate(fields) if field[0].lower() == key]
-    if not at:
+    if key not in keys:
         fields.append((name, value))
+        keys.append(key)
         return
-    fields[at[0]] = (fields[at[0]][0], value)
-    for i in reversed(at[1:]):
-        del fields[i]
+    at = keys.index(key)
+    fields[at] = (fields[at][0], value)
+    for i in range(len(keys) - 1, at, -1):
+        if keys[i] == key:
+            del fields[i], keys[i]
 
 
-def _forwarded(fields: Fields, peer: bytes | None, host: bytes | None, scheme: bytes) -> None:
+def _forwarded(
+    fields: Fields, keys: list[bytes], peer: bytes | None, host: bytes | None, scheme: bytes
+) -> None:
     """Append the client to `X-Forwarded-For`; set `-Proto` and `-Host` where nobody has."""
-    last = -1
-    proto = named_host = False
-    for i, (name, _) in enumerate(fields):
-        key = name.lower()
-        if key == b"x-forwarded-for":
-            last = i
-        elif key == b"x-forwarded-proto":
-            proto = True
-        elif key == b"x-forwarded-host":
-            named_host = True
     if peer is not None:
-        if last >= 0:
+        if b"x-forwarded-for" in keys:
+            last = len(keys) - 1 - keys[::-1].index(b"x-forwarded-for")
             fields[last] = (fields[last][0], fields[last][1] + b", " + peer)
         else:
             fields.append((b"X-Forwarded-For", peer))
-    if not proto:
+    if b"x-forwarded-proto" not in keys:
         fields.append((b"X-Forwarded-Proto", scheme))
-    if host is not None and not named_host:
+    if host is not None and b"x-forwarded-host" not in keys:
         fields.append((b"X-Forwarded-Host", host))

@@ -20,6 +20,7 @@ RequestId = int | str | float
 _SESSION_CODES = frozenset({-32001, -32005})
 # A message that could not be read is answered without an id for that reason alone.
 _UNREAD_CODES = frozenset({-32700, -32600})
+_SPECIAL = frozenset({"initialize", "notifications/cancelled"})  # methods that say more than who asks
 _SESSION_WORDS = re.compile(
     r"session.{0,80}(?:not found|terminated|expired|invalid)"
     r"|(?:unknown|expired|invalid|no valid).{0,40}session",
@@ -51,7 +52,7 @@ class Message:
         self.word = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestBody:
     """What a client's POST asks for. `request_keys` and `request_ids` run parallel, in the body's order."""
 
@@ -166,6 +167,8 @@ def requests(body: bytes) -> RequestBody | None:
         value = parse(body)
     except ValueError:
         return None
+    if type(value) is dict and (plain := _plain_request(value)) is not None:
+        return plain
     members = _members(value)
     if not members:
         return None
@@ -183,6 +186,17 @@ def requests(body: bytes) -> RequestBody | None:
         cancelled=_keys(cancels),
         batch=isinstance(value, list),
     )
+
+
+def _plain_request(value: dict[str, Any]) -> RequestBody | None:
+    """Read the commonest body, one request that is about nothing but itself; None if it is another."""
+    method, request_id = value.get("method"), value.get("id")
+    if type(method) is not str or method in _SPECIAL or type(request_id) is float:
+        return None
+    key = request_key(request_id)
+    if key is None:
+        return None
+    return RequestBody((key,), (request_id,), frozenset((method,)), False, None, (), False)  # type: ignore[arg-type]
 
 
 def _members(value: object) -> list[dict[str, Any]]:
