@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from proxy.config.settings import UpstreamSettings
 from proxy.engine.commands import (
     PASS,
     Abort,
@@ -38,9 +39,8 @@ from proxy.errors import Draining, ProxyError, UpstreamIdle
 from proxy.logs import Log
 from proxy.metrics import UpstreamCounters
 from proxy.problem import problem_response
-from proxy.synthetic import CorsMemory, response_bytes
 from proxy.reporting import Reporter
-from proxy.settings import UpstreamSettings
+from proxy.synthetic import CorsMemory, response_bytes
 from proxy.upstream import Call, Origin, ResponseHead
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
-from proxy.line_writer import LineWriter
 from proxy.engine.privacy import hash_session
+from proxy.line_writer import LineWriter
 
 Level = Literal["debug", "info", "warning", "error"]
 

@@ -31,9 +31,9 @@ from proxy.engine.findings import (
     StreamOpened,
     Verdict,
 )
+from proxy.engine.privacy import hash_session
 from proxy.logs import Level, Log, Repeats
 from proxy.metrics import Metrics, UpstreamCounters
-from proxy.engine.privacy import hash_session
 
 LEVELS: dict[Verdict, Level] = {
     Verdict.RESUMED: "info",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.settings import Match, Settings, UpstreamSettings
+from proxy.config.settings import Match, Settings, UpstreamSettings
 
 
 def find_upstream(settings: Settings, host: str | None, raw_path: bytes) -> UpstreamSettings | None:

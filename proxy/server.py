@@ -17,13 +17,13 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from proxy.config.settings import Settings, UpstreamSettings
 from proxy.engine.headers import Forwarding
 from proxy.errors import BadRequest, Draining, HeaderTooLarge, ListenFailed, NoUpstream, OverLimit, ProxyError
 from proxy.forward import CLOSE, Done, Forward, Route, Services
 from proxy.metrics import Metrics
 from proxy.problem import problem_response
 from proxy.routing import find_upstream
-from proxy.settings import Settings, UpstreamSettings
 from proxy.synthetic import CorsMemory
 from proxy.tls import client_context, server_context
 from proxy.upstream import Address, Origin

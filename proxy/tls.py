@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from proxy.settings import TlsSettings, UpstreamTls
+from proxy.config.settings import TlsSettings, UpstreamTls
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import pytest
 import uvloop
 
-from proxy.address import Address
 from proxy.errors import ProxyError
 from proxy.upstream import Call, Headers, Origin, ResponseHead
+from proxy.upstream.address import Address
 
 PATIENCE_S = 5.0
 """How long a test waits for what must happen; nothing takes nearly as long."""

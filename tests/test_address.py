@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.address import Address
+from proxy.upstream.address import Address
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxy.call import BACKLOG_BYTES
 from proxy.upstream import Headers
+from proxy.upstream.call import BACKLOG_BYTES
 from tests.scripted_upstream import EMPTY, OK, PATIENCE_S, Peer, Recorder, get, on_both_loops, served, turns
 
 CHUNKED: Headers = [(b"Transfer-Encoding", b"chunked")]

@@ -20,7 +20,7 @@ import pytest
 from proxy import __version__
 from proxy.cli import main
 from proxy.cli.loading import load_from
-from proxy.overrides import FLAGS
+from proxy.config.overrides import FLAGS
 from proxy.engine.privacy import hash_session
 
 ROOT = Path(__file__).parent.parent

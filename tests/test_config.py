@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy import settings as s
 from proxy.config import Loaded, load, rows
-from proxy.document import Source, Table, read_file
+from proxy.config import settings as s
+from proxy.config.document import Source, Table, read_file
+from proxy.config.overrides import variable
+from proxy.config.schema import ROOT, Choices, Section, Sections
 from proxy.endpoint import Endpoint
-from proxy.overrides import variable
-from proxy.schema import ROOT, Choices, Section, Sections
 
 EXAMPLE = Path(__file__).parent.parent / "config" / "forkwatch.yaml"
 UPSTREAM = "upstreams: [{name: a, url: 'http://h:1'}]\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy import settings as s
 from proxy.config import Loaded, load
+from proxy.config import settings as s
 from proxy.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent

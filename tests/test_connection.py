@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from proxy.address import Address
 from proxy.errors import (
     ProxyError,
     UpstreamIdle,
@@ -17,6 +16,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamTruncated,
 )
+from proxy.upstream.address import Address
 from tests.scripted_upstream import EMPTY, OK, PATIENCE_S, Recorder, get, on_both_loops, origin, served, turns
 
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

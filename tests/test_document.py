@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from proxy import document
-from proxy.document import MAX_BYTES, Array, Place, Scalar, Source, Table, read_file, read_text
+from proxy.config import document
+from proxy.config.document import MAX_BYTES, Array, Place, Scalar, Source, Table, read_file, read_text
 from proxy.errors import ConfigError
 
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.logs import EVENT_ID_KEYS, EVENTS, Level, Log, Repeats, open_log
+from proxy.config.settings import LogSettings
 from proxy.engine.privacy import hash_session
-from proxy.settings import LogSettings
+from proxy.logs import EVENT_ID_KEYS, EVENTS, Level, Log, Repeats, open_log
 
 JSON = LogSettings(format="json", level="debug")
 CONSOLE = LogSettings(format="console", level="debug")

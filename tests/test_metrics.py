@@ -69,6 +69,11 @@ def test_every_family_of_an_upstream_is_there_at_zero_from_the_start() -> None:
         "forkwatch_findings_total",
         "forkwatch_http_requests_in_flight",
         "forkwatch_policy_actions_total",
+        "forkwatch_gate_seconds_bucket",
+        "forkwatch_gate_seconds_count",
+        "forkwatch_gate_seconds_sum",
+        "forkwatch_quarantine_rejected_requests_total",
+        "forkwatch_quarantines_ended_total",
         "forkwatch_quarantines_total",
         "forkwatch_requests_in_flight",
         "forkwatch_requests_unanswered_total",
@@ -167,7 +172,7 @@ def test_strings_from_outside_fall_into_the_closed_sets() -> None:
     counters.count_session("2099-01-01")
     counters.count_error("tls")
     counters.count_error("solar flare")
-    counters.count_fail_open("scanner")
+    counters.count_fail_open("gate")
     counters.count_fail_open("toaster")
     grown = [line for line in of_upstream(metrics, "tools") if line.endswith(" 1.0")]
     assert grown == [
@@ -175,8 +180,8 @@ def test_strings_from_outside_fall_into_the_closed_sets() -> None:
         'forkwatch_sessions_opened_total{protocol="other",upstream="tools"} 1.0',
         'forkwatch_upstream_errors_total{reason="tls",upstream="tools"} 1.0',
         'forkwatch_upstream_errors_total{reason="other",upstream="tools"} 1.0',
-        'forkwatch_fail_open_total{component="scanner",upstream="tools"} 1.0',
         'forkwatch_fail_open_total{component="detector",upstream="tools"} 1.0',
+        'forkwatch_fail_open_total{component="gate",upstream="tools"} 1.0',
         'forkwatch_upstream_info{mode="observe",upstream="tools"} 1.0',
     ]
 

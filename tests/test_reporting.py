@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.config.settings import LogSettings
 from proxy.engine.findings import (
     PRODUCIBLE,
     REASONS,
@@ -20,9 +21,13 @@ from proxy.engine.findings import (
     CloseCause,
     FailedOpen,
     Finding,
+    Gated,
     Judged,
     Judgement,
     Malformed,
+    QuarantineEnd,
+    QuarantineEnded,
+    QuarantineRejected,
     Raised,
     Reason,
     Reportable,
@@ -30,15 +35,15 @@ from proxy.engine.findings import (
     SessionClosed,
     SessionCloseReason,
     SessionOpened,
+    SessionQuarantined,
     StreamClosed,
     StreamOpened,
     Verdict,
 )
+from proxy.engine.privacy import hash_session
 from proxy.logs import Log, open_log
 from proxy.metrics import Metrics
-from proxy.engine.privacy import hash_session
 from proxy.reporting import LEVELS, Reporter
-from proxy.settings import LogSettings
 
 FORK = Judged(
     session="abc",
@@ -115,7 +120,7 @@ def reported(item: Reportable) -> tuple[dict[str, float], list[dict[str, object]
 def test_a_judged_resume_is_counted_and_told_with_all_its_circumstances() -> None:
     """The verdict, the losses, the three histograms, the action, and one error line."""
     desk = Desk()
-    desk.reporter.report("tools", FORK, 0.0, action=Action.ANNOTATE, would_cut=True)
+    desk.reporter.report("tools", replace(FORK, action=Action.ANNOTATE, would_cut=True), 0.0)
     assert desk.changed() == {
         'resume_verdicts_total{certainty="proven",reason="id_regressed",verdict="fork"}': 1,
         'policy_actions_total{action="annotate"}': 1,
@@ -292,6 +297,48 @@ def test_every_end_of_a_stream_counts_and_warns_when_abnormal(
     assert (lines[0]["ttfb_ms"], lines[0]["last_id"]) == (None, None)
 
 
+def test_a_quarantine_is_counted_and_told_loudly() -> None:
+    """A session that was cut is an error line with the verdict and how long it stays refused."""
+    changed, lines = reported(SessionQuarantined("abc", FORK.judgement, 600.0))
+    assert changed == {"quarantines_total": 1}
+    assert lines == [
+        {
+            "level": "error",
+            "event": "session.quarantined",
+            "upstream": "tools",
+            "session": hash_session("abc"),
+            "verdict": "fork",
+            "reason": "id_regressed",
+            "certainty": "proven",
+            "ttl_s": 600.0,
+        }
+    ]
+
+
+def test_a_refused_request_is_counted_and_told() -> None:
+    """What the proxy answered in a quarantined session's name, with method and status."""
+    changed, lines = reported(QuarantineRejected("abc", "GET", 404))
+    assert changed == {"quarantine_rejected_requests_total": 1}
+    assert [(line["event"], line["method"], line["status"]) for line in lines] == [
+        ("quarantine.rejected", "GET", 404)
+    ]
+
+
+@pytest.mark.parametrize("cause", QuarantineEnd)
+def test_the_end_of_a_quarantine_is_counted_by_its_cause(cause: QuarantineEnd) -> None:
+    """Every cause has its own series and is in the line."""
+    changed, lines = reported(QuarantineEnded("abc", cause))
+    assert changed == {f'quarantines_ended_total{{cause="{cause}"}}': 1}
+    assert [(line["event"], line["cause"]) for line in lines] == [("quarantine.ended", cause)]
+
+
+def test_time_in_the_gate_is_counted_without_a_line() -> None:
+    """How long frames were held back is a histogram."""
+    changed, lines = reported(Gated(0.25))
+    assert changed == {"gate_seconds_count": 1, "gate_seconds_sum": 0.25}
+    assert lines == []
+
+
 def test_a_malformed_line_is_counted_and_told() -> None:
     """What a server sent that is no SSE."""
     changed, lines = reported(Malformed("", "", "id with NUL"))
@@ -303,14 +350,14 @@ def test_a_malformed_line_is_counted_and_told() -> None:
 
 def test_failing_open_is_counted_and_told() -> None:
     """The part that failed and what it said."""
-    changed, lines = reported(FailedOpen("ledger", "KeyError: 'x'"))
-    assert changed == {'fail_open_total{component="ledger"}': 1}
+    changed, lines = reported(FailedOpen("gate", "KeyError: 'x'"))
+    assert changed == {'fail_open_total{component="gate"}': 1}
     assert lines == [
         {
             "level": "warning",
             "event": "check.failed_open",
             "upstream": "tools",
-            "component": "ledger",
+            "component": "gate",
             "error": "KeyError: 'x'",
         }
     ]

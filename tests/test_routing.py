@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.config.settings import Match, Settings, UpstreamSettings
 from proxy.routing import find_upstream
-from proxy.settings import Match, Settings, UpstreamSettings
 
 SETTINGS = Settings(
     upstreams=tuple(

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from proxy.address import Address
 from proxy.errors import Draining, UpstreamReset
+from proxy.upstream.address import Address
 from tests.scripted_upstream import (
     EMPTY,
     OK,

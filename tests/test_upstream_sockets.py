@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.address import Address
 from proxy.errors import ProxyError, UpstreamReset, UpstreamTimeout, UpstreamUnreachable
 from proxy.upstream import Origin
+from proxy.upstream.address import Address
 from tests.scripted_upstream import (
     EMPTY,
     OK,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy import locations, schema, values
-from proxy.document import Place, Scalar, Source
-from proxy.values import Kind, Rejected
+from proxy.config import locations, schema, values
+from proxy.config.document import Place, Scalar, Source
+from proxy.config.values import Kind, Rejected
 
 FILE = Place(Source.FILE, 1)
 

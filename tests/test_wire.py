@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from proxy.errors import UpstreamMalformed
-from proxy.wire import (
+from proxy.upstream.wire import (
     MAX_HEAD_BYTES,
     MAX_INTERIM,
     Phase,

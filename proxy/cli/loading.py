@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from proxy.config import Loaded, load
-from proxy.overrides import FLAGS
+from proxy.config.overrides import FLAGS
 
 
 def load_from(args: argparse.Namespace) -> Loaded:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from proxy import __version__
 from proxy.cli.loading import load_from
 from proxy.config import Loaded
+from proxy.config.settings import Settings, UpstreamSettings
 from proxy.engine import ids
 from proxy.engine.findings import Action
 from proxy.engine.ledger import Bounds
@@ -25,7 +26,6 @@ from proxy.logs import Log, open_log
 from proxy.metrics import Metrics
 from proxy.reporting import Reporter
 from proxy.server import Listener
-from proxy.settings import Settings, UpstreamSettings
 from proxy.status import DRAINING, STARTING, Status
 
 _EXPIRY_INTERVAL_S = 5.0

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from proxy.engine.digest import PRIMING, same
 from proxy.engine.commands import Command
+from proxy.engine.digest import PRIMING, same
 from proxy.engine.findings import AttachmentKind, Judgement, Reason
 from proxy.engine.ids import Dialect, EventId, Evidence
 from proxy.engine.jsonrpc import RequestId
@@ -177,8 +177,8 @@ def known(log: Log, id_word: int, word: int) -> tuple[Known, int]:
 class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
-    __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "left_by_client", "log", "owed",
-                 "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
+    __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "left_by_client",
+                 "log", "owed", "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
 
     def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
         self.serial = serial
@@ -278,9 +278,9 @@ class Member(Protocol):
 class Session:
     """One `Mcp-Session-Id` on one upstream: its streams, epoch and requests in flight."""
 
-    __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "exchanges", "followed", "grew", "in_flight",
-                 "key", "loops", "missed", "name", "newest", "number", "quarantine", "serial", "shown", "standalone", "streams",
-                 "touched", "upstream", "used_at")  # fmt: skip
+    __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "exchanges", "followed", "grew",
+                 "in_flight", "key", "loops", "missed", "name", "newest", "number", "quarantine", "serial", "shown",
+                 "standalone", "streams", "touched", "upstream", "used_at")  # fmt: skip
 
     def __init__(self, upstream: Upstream, key: bytes, number: int, now: float, *, followed: bool) -> None:
         self.upstream = upstream

@@ -109,7 +109,9 @@ class Outlet:
     def release_rest(self, now: float) -> bytes:
         """Everything, at the end of the stream; last what found no frame to stand at."""
         scanner = self._scanner
-        out = self.release(self.sent + len(self._buffer), now)  # the scanner may have failed on the last of it
+        out = self.release(
+            self.sent + len(self._buffer), now
+        )  # the scanner may have failed on the last of it
         if self._pending:
             out += (b"\n" if scanner.partial_line else b"") + self._pending
         return out + self._boundary + (b"" if scanner.mid_frame else self._notice)

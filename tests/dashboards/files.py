@@ -11,7 +11,7 @@ import yaml
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
 RULES = DASHBOARDS / "rules"
 RUNBOOKS = DASHBOARDS / "runbooks"
-SCOPE = {"$__rate_interval": "10s", "$__interval": "10s", "$job": ".+", "$instance": ".+", "$upstream": ".+"}
+SCOPE = {"$__rate_interval": "2m", "$__interval": "10s", "$job": ".+", "$instance": ".+", "$upstream": ".+"}
 """What Grafana would put in for its variables when everything is selected."""
 
 

@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager as real processes on loopback, with the configurations of dashboards/, and a webhook."""
+"""Prometheus and Alertmanager as real processes on loopback, configured as dashboards/ says, and a webhook."""
 
 from __future__ import annotations
 
@@ -93,6 +93,10 @@ class Prometheus:
         result = (await self.api("query", query=expression))["result"]
         return [(row["metric"], float(row["value"][1])) for row in result]
 
+    async def answered(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """The answer to an instant query, once there is a series in it."""
+        return await until(lambda: self.query(expression), bool, expression)
+
 
 def _read(url: str) -> bytes:
     try:
@@ -110,7 +114,11 @@ async def running(name: str, url: str, directory: Path, *arguments: str) -> Asyn
     said = directory / f"{name}.log"
     with said.open("wb") as log:
         process = subprocess.Popen(
-            [program(name), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            [program(name), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         async with asyncio.timeout(START_TIMEOUT_S):

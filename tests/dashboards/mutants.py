@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from tests.dashboards import promql
 
 THRESHOLD = re.compile(r'scalar\(forkwatch:threshold\{name="(\w+)"\}\)')
-FLIPPED = {"== 0": "== 1", "== 1": "== 0", "> 0": "> 3", " and\n": " or\n", " unless ": " and ", "absent(": "count("}
+FLIPPED = {
+    "== 0": "== 1",
+    "== 1": "== 0",
+    "> 0": "> 3",
+    " and\n": " or\n",
+    " unless ": " and ",
+    "absent(": "count(",
+}
 LONGER = {"[5m]": "[1h]", "[10m]": "[1h]", "[30m]": "[6h]", "[1h]": "[3h]", "[6h]": "[1d]", "[3d]": "[1d]"}
 
 
@@ -21,7 +28,7 @@ class Mutant(NamedTuple):
 
 
 def of_alert(rule: dict[str, Any]) -> list[Mutant]:
-    """An alert with each threshold doubled and halved, and every label, word, window and wait changed once."""
+    """An alert with each threshold doubled and halved, and every label, word, window and wait changed."""
     right = rule["expr"]
     expressions = _thresholds(right) | dict(_expressions(right)) | dict(_other_windows(right))
     found = [Mutant(what, {**rule, "expr": expression}) for what, expression in expressions.items()]
@@ -40,7 +47,13 @@ def of_recording(rule: dict[str, Any]) -> list[Mutant]:
         for one in verdict.split("|"):
             rest = "|".join(each for each in verdict.split("|") if each != one)
             changed[f"forgets {one}"] = expression.replace(f'"{verdict}"', f'"{rest}"')
-    swaps = {"sum without": "max without", " / (": " * (", "0.99": "0.5", "rate(": "delta(", "increase(": "rate("}
+    swaps = {
+        "sum without": "max without",
+        " / (": " * (",
+        "0.99": "0.5",
+        "rate(": "delta(",
+        "increase(": "rate(",
+    }
     for right, wrong in swaps.items():
         if right in expression:
             changed[f"{right} is {wrong}"] = expression.replace(right, wrong, 1)
@@ -48,14 +61,12 @@ def of_recording(rule: dict[str, Any]) -> list[Mutant]:
 
 
 def _thresholds(expression: str) -> dict[str, str]:
-    names = dict.fromkeys(THRESHOLD.findall(expression))
-    return {
-        f"{factor} times {name}": re.sub(
-            THRESHOLD, lambda found, n=name, f=factor: f"({f} * {found[0]})" if found[1] == n else found[0], expression
-        )
-        for name in names
-        for factor in ("2", "0.5")
-    }
+    found = {}
+    for name in dict.fromkeys(THRESHOLD.findall(expression)):
+        right = f'scalar(forkwatch:threshold{{name="{name}"}})'
+        for factor in ("2", "0.5"):
+            found[f"{factor} times {name}"] = expression.replace(right, f"({factor} * {right})")
+    return found
 
 
 def _expressions(expression: str) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,7 @@
-"""What a PromQL expression names: its series, and the labels it selects or groups by. No parser: it asks for
-nothing that the expressions here do not use, and real servers judge the syntax (`test_promtool`, `test_live`)."""
+"""What a PromQL expression names: its series, and the labels it selects or groups by.
+
+No parser: it knows what the expressions here use, and real servers judge the syntax (`test_promtool`, `test_live`).
+"""
 
 from __future__ import annotations
 

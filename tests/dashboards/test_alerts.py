@@ -20,8 +20,9 @@ each_runbook = pytest.mark.parametrize("path", sorted(RUNBOOKS.glob("*.md")), id
 
 def commands(path: Path) -> list[str]:
     """The commands of a runbook, in order."""
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.M | re.S)
-    return block.splitlines()
+    blocks: list[str] = re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.M | re.S)
+    assert len(blocks) == 1
+    return blocks[0].splitlines()
 
 
 @each_alert
@@ -74,7 +75,9 @@ def test_a_broken_verdict_has_a_burn_test_of_its_own(verdict: str) -> None:
     """A test with this verdict as the only broken one sees the page."""
     pages = []
     for test in rule_tests()["budget.yml"]["tests"]:
-        shown = {found for row in test["input_series"] for found in re.findall(r'verdict="(\w+)"', row["series"])}
+        shown = {
+            found for row in test["input_series"] for found in re.findall(r'verdict="(\w+)"', row["series"])
+        }
         fired = [check for check in test["alert_rule_test"] if check["exp_alerts"]]
         if shown & {*BROKEN} == {verdict} and fired:
             pages += [check for check in fired if check["alertname"] == "ForkwatchResumeBudgetBurnFast"]
@@ -84,7 +87,9 @@ def test_a_broken_verdict_has_a_burn_test_of_its_own(verdict: str) -> None:
 def test_every_verdict_is_on_one_side_of_the_objective() -> None:
     """Judged, refused or unjudged: a new verdict must be put somewhere."""
     judged = re.findall(r'verdict=~"([^"]+)"', recordings()["upstream:forkwatch_resume_judged:increase1h"])
-    unjudged = re.findall(r'verdict=~"([^"]+)"', recordings()["upstream:forkwatch_resume_unjudged:increase1h"])
+    unjudged = re.findall(
+        r'verdict=~"([^"]+)"', recordings()["upstream:forkwatch_resume_unjudged:increase1h"]
+    )
     sides = [*judged[0].split("|"), *unjudged[0].split("|"), "refused"]
     assert sorted(sides) == sorted(Verdict)
 
@@ -102,7 +107,7 @@ def test_a_runbook_says_what_it_means_and_what_to_do(path: Path) -> None:
     assert heads == [path.stem, "What it means", "First three commands", "What to do"]
     assert f"Severity: {alerts()[path.stem]['labels']['severity']}." in text
     assert len(commands(path)) == 3
-    assert {named for named in re.findall(r"\bForkwatch[A-Z]\w+", text)} <= {*alerts()}
+    assert set(re.findall(r"\bForkwatch[A-Z]\w+", text)) <= {*alerts()}
 
 
 @each_runbook
@@ -118,7 +123,9 @@ def test_a_runbooks_commands_exist(path: Path) -> None:
             case "curl":
                 assert re.fullmatch(r"curl -sS \$STATUS/(livez|readyz|metrics)", command)
             case "promtool":
-                assert re.fullmatch(r"promtool (query instant \$PROMETHEUS '[^']+'|check (rules|config) .+)", command)
+                assert re.fullmatch(
+                    r"promtool (query instant \$PROMETHEUS '[^']+'|check (rules|config) .+)", command
+                )
             case _:
                 pytest.fail(f"unknown: {command}")
 

@@ -1,4 +1,4 @@
-"""The dashboard's shape: what Grafana needs in order to show it, and what a reader needs in order to use it."""
+"""The dashboard's shape: what Grafana needs in order to show it, and a reader in order to use it."""
 
 from __future__ import annotations
 
@@ -82,13 +82,15 @@ def test_a_panels_targets_are_complete(panel: dict[str, Any]) -> None:
 
 @each_panel
 def test_a_panel_obeys_the_variables(panel: dict[str, Any]) -> None:
-    """Every selector is limited to the chosen jobs and proxies, and one by upstream to the chosen upstreams."""
+    """Every selector is limited to the chosen jobs and proxies, and to the upstreams where there are some."""
     for target in panel["targets"]:
         for selector in re.findall(r"\{([^}]*)\}", target["expr"]):
             if "alertname" in selector:  # an alert may have lost the labels of its proxy
                 continue
             assert 'job=~"$job",instance=~"$instance"' in selector
-        for series in re.findall(r"forkwatch_(?:resume|events|streams|sessions|findings)\w*\{([^}]*)\}", target["expr"]):
+        for series in re.findall(
+            r"forkwatch_(?:resume|events|streams|sessions|findings)\w*\{([^}]*)\}", target["expr"]
+        ):
             assert 'upstream=~"$upstream"' in series
 
 
@@ -117,4 +119,7 @@ def test_dashed_lines_are_copies_of_the_thresholds() -> None:
     }
     assert lines == {title: thresholds()[name] for title, name in LINES.items()}
     (goal,) = [panel for panel in panels() if panel["title"] == "Resumes that went on, 1 h"]
-    assert goal["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"] == 1 - thresholds()["error_budget"]
+    assert (
+        goal["fieldConfig"]["defaults"]["thresholds"]["steps"][-1]["value"]
+        == 1 - thresholds()["error_budget"]
+    )

@@ -8,8 +8,8 @@ from dataclasses import fields
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.config.settings import Limits
 from proxy.metrics import Metrics
-from proxy.settings import Limits
 from tests.dashboards import promql
 from tests.dashboards.files import RUNBOOKS, alerts, queries, recordings, thresholds
 
@@ -95,11 +95,15 @@ def test_every_threshold_is_used() -> None:
     ("expression", "series", "labels"),
     [
         ("up == 0", {"up"}, set()),
-        ("sum by (a, b) (rate(x_total{c=~\"d|e\"}[5m])) / on (f) group_left () y > 0.9", {"x_total", "y"}, {"a", "b", "f"}),
-        ("a:b:c5m >= scalar(forkwatch:threshold{name=\"n\"}) and on () z", {"a:b:c5m", "forkwatch:threshold", "z"}, set()),
+        (
+            'sum by (a, b) (rate(x_total{c=~"d|e"}[5m])) / on (f) group_left () y > 0.9',
+            {"x_total", "y"},
+            {"a", "b", "f"},
+        ),
+        ('a:b:c5m >= scalar(t:u{name="n"}) and on () z', {"a:b:c5m", "t:u", "z"}, set()),
         ("histogram_quantile(0.99, sum without (x) (rate(l_bucket[10s]))) or vector(0)", {"l_bucket"}, {"x"}),
     ],
-)  # fmt: skip
+)
 def test_the_reader_of_expressions(expression: str, series: set[str], labels: set[str]) -> None:
     """Names are told from functions, keywords, labels, numbers and durations."""
     assert promql.series(expression) == series

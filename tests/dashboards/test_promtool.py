@@ -1,4 +1,4 @@
-"""Prometheus' own tools find nothing wrong with the rules, and their unit tests find everything that is made wrong."""
+"""Prometheus' own tools find nothing wrong with the rules, and the unit tests find whatever is made wrong."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_severity_reaches_its_receiver(severity: str, receiver: str) -> None:
 
 
 def rounds(found: dict[str, list[Mutant]]) -> list[dict[str, Mutant]]:
-    """Mutants in as few rounds as there can be with one for each rule: rules of one kind do not read each other."""
+    """Mutants in as few rounds as possible, one for each rule: those changed together do not read each other."""
     columns = itertools.zip_longest(*found.values())
     return [{name: one for name, one in zip(found, column, strict=True) if one} for column in columns]
 

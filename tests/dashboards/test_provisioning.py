@@ -51,7 +51,7 @@ def test_what_a_service_mounts_exists_and_stays_as_it_is(name: str) -> None:
 
 
 def test_prometheus_loads_every_rule_file_and_serves_the_runbooks() -> None:
-    """The rules are those of the folder, where they are mounted; runbooks open from the address in the alerts."""
+    """The rules are those of the folder, as mounted; runbooks open from the address in the alerts."""
     files = {RULES.parent / name for name in PROMETHEUS["rule_files"]}
     assert files == {*RULES.glob("*.yml")}
     assert mounts("prometheus")["/etc/prometheus/rules"] == "./rules"
@@ -70,7 +70,7 @@ def test_prometheus_scrapes_the_proxy_and_knows_the_alertmanager() -> None:
 
 
 def test_grafana_finds_its_data_source_and_the_dashboard() -> None:
-    """The source is the Prometheus of the compose file, with its scrape interval; the provider reads what is mounted."""
+    """The source is the compose file's Prometheus, with its interval; the provider reads what is mounted."""
     (source,) = document(DASHBOARDS / "provisioning/datasources/prometheus.yml")["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
@@ -86,7 +86,11 @@ def test_alertmanager_routes_each_severity_to_a_receiver() -> None:
     routes = {tuple(route["matchers"]): route["receiver"] for route in ALERTMANAGER["route"]["routes"]}
     assert routes == {('severity="critical"',): "page", ('severity="warning"',): "ticket"}
     assert ALERTMANAGER["route"]["receiver"] == "shown"
-    assert [len(receivers[name].get("webhook_configs", [])) for name in ("page", "ticket", "shown")] == [1, 1, 0]
+    assert [len(receivers[name].get("webhook_configs", [])) for name in ("page", "ticket", "shown")] == [
+        1,
+        1,
+        0,
+    ]
 
 
 def test_the_proxy_of_the_compose_file_would_start() -> None:

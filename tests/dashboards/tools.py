@@ -1,4 +1,4 @@
-"""The programs of Prometheus as the tests start them, skipped by name where they are not installed."""
+"""The programs that the tests start, skipped by name where they are not installed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ PACKAGES = {
     "prometheus": "prometheus",
     "amtool": "prometheus-alertmanager",
     "prometheus-alertmanager": "prometheus-alertmanager",
+    "node": "nodejs",
 }
 TOOL_TIMEOUT_S = 180
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from proxy.document import Scalar, Source
-from proxy.settings import GIB, KIB, MIB
+from proxy.config.document import Scalar, Source
+from proxy.config.settings import GIB, KIB, MIB
 
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _SIZES = {"GiB": GIB, "MiB": MIB, "KiB": KIB, "B": 1}

@@ -9,10 +9,10 @@ import ipaddress
 import re
 from pathlib import Path
 
-from proxy.address import Address
-from proxy.document import Scalar
+from proxy.config.document import Scalar
+from proxy.config.values import Kind, Rejected, plain, shown
 from proxy.endpoint import Endpoint
-from proxy.values import Kind, Rejected, plain, shown
+from proxy.upstream.address import Address
 
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*/?")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")

@@ -15,13 +15,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from proxy.document import Array, Node, Place, Scalar, Source, Table, child_path, read_file
+from proxy.config.document import Array, Node, Place, Scalar, Source, Table, child_path, read_file
+from proxy.config.overrides import lay_over, variable
+from proxy.config.plausibility import Places, cautions, contradictions
+from proxy.config.schema import ROOT, Choices, Entry, Key, Section, Sections
+from proxy.config.settings import Settings
+from proxy.config.values import Kind, Rejected
 from proxy.errors import ConfigError, Problem
-from proxy.overrides import lay_over, variable
-from proxy.plausibility import Places, cautions, contradictions
-from proxy.schema import ROOT, Choices, Entry, Key, Section, Sections
-from proxy.settings import Settings
-from proxy.values import Kind, Rejected
 
 _FEW = 20
 
@@ -43,7 +43,7 @@ class Loaded:
 def load(path: Path | None, *, flags: Mapping[str, object], env: Mapping[str, str]) -> Loaded:
     """Read and check everything. Raises ConfigError with every problem found, in the order of the file.
 
-    `flags` are the keys of `proxy.overrides.FLAGS`; None is a flag not given. Of `env` only variables
+    `flags` are the keys of `proxy.config.overrides.FLAGS`; None is a flag not given. Of `env` only variables
     that begin with `FORKWATCH__` are read.
     """
     nowhere = Place(Source.DEFAULT)

@@ -6,12 +6,12 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from proxy.document import Place, Source
+from proxy.config.document import Place, Source
+from proxy.config.locations import is_loopback
+from proxy.config.settings import Settings, TlsSettings, UpstreamSettings
 from proxy.endpoint import Endpoint
 from proxy.errors import Problem
-from proxy.locations import is_loopback
 from proxy.routing import shadowed_by
-from proxy.settings import Settings, TlsSettings, UpstreamSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.document import Array, Node, Place, Scalar, Source, Table
+from proxy.config.document import Array, Node, Place, Scalar, Source, Table
 from proxy.errors import Problem
 
 PREFIX = "FORKWATCH__"

@@ -12,9 +12,9 @@ import os
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from proxy.call import Call, CallState
 from proxy.errors import ProxyError, UpstreamIdle, UpstreamReset, UpstreamTimeout, UpstreamTruncated
-from proxy.wire import BODY, COMPLETE, HEAD, ResponseReader
+from proxy.upstream.call import Call, CallState
+from proxy.upstream.wire import BODY, COMPLETE, HEAD, ResponseReader
 
 _SALVAGE_BYTES = 256 * 1024
 # As much as either event loop takes in one read.

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from proxy.errors import ProxyError
-from proxy.wire import LAST_CHUNK, ResponseHead, encode_chunk
+from proxy.upstream.wire import LAST_CHUNK, ResponseHead, encode_chunk
 
 BACKLOG_BYTES = 64 * 1024
 """Upload kept while connecting before the sink is asked to pause: the high-water mark of a transport."""
@@ -44,7 +44,7 @@ class Sink(Protocol):
 
 
 class Carrier(Protocol):
-    """The connection that carries a call: `proxy.connection.Connection`."""
+    """The connection that carries a call: `proxy.upstream.connection.Connection`."""
 
     peer: str | None
 

@@ -1,6 +1,6 @@
 """Every key of the configuration: its attribute in the settings, and the kind of value it takes.
 
-One table for each section. Defaults live in `proxy.settings` alone; an attribute without one is a
+One table for each section. Defaults live in `proxy.config.settings` alone; an attribute without one is a
 required key. A test holds these tables, the settings and `config/forkwatch.yaml` to each other.
 """
 
@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from proxy import settings
-from proxy.document import Scalar
-from proxy.engine import ids
-from proxy.engine.findings import REASONS
-from proxy.locations import (
+from proxy.config import settings
+from proxy.config.document import Scalar
+from proxy.config.locations import (
     ADMIN,
     CERTIFICATE_FILE,
     ENDPOINT,
@@ -24,7 +22,7 @@ from proxy.locations import (
     STATE,
     URL,
 )
-from proxy.values import (
+from proxy.config.values import (
     BOOL,
     COUNT,
     DURATION,
@@ -39,6 +37,8 @@ from proxy.values import (
     plain,
     shown,
 )
+from proxy.engine import ids
+from proxy.engine.findings import REASONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,11 @@ import select
 import socket
 import ssl
 
-from proxy.address import Address
-from proxy.call import Call, Sink
-from proxy.connection import Connection, Limits
 from proxy.errors import Draining, ProxyError, UpstreamTimeout, UpstreamUnreachable
-from proxy.wire import Headers, ResponseHead, encode_head, is_chunked
-
-__all__ = ["Address", "Call", "Headers", "Origin", "ResponseHead", "Sink"]
+from proxy.upstream.address import Address
+from proxy.upstream.call import Call, Sink
+from proxy.upstream.connection import Connection, Limits
+from proxy.upstream.wire import Headers, encode_head, is_chunked
 
 _KEEPALIVE_PROBES = 4
 # A dead peer is noticed after the idle time and this many unanswered probes, a quarter of it apart.
