@@ -45,6 +45,33 @@ class Attachment:
             self.session.place_aside(self.stream, id_word, word)
         self._again.clear()
 
+    def follow(self, raw: bytes, id_word: int, word: int) -> bool:
+        """Record the message of a live stream if its id plainly is new; else do nothing.
+
+        The common case of `record`: a settled connection, and an id with the tags of the one before
+        and a greater number than any; of an opaque dialect, one that this session has not shown.
+        """
+        session, stream, log = self.session, self.stream, self.stream.log
+        dialect = session.evidence.dialect
+        if not self._settled or dialect is None or log.epoch != session.epoch:
+            return False
+        if dialect.cls is IdClass.OPAQUE:
+            if dialect.unique and session.upstream.owners.who(id_word) == session.number:
+                return False
+            session.append(stream, raw, id_word, word, None, None)
+            return True
+        last, newest = self._last, session.newest
+        if last is None or newest is None or last is not stream.last:
+            return False
+        parsed = dialect.parse(raw)
+        if parsed is None or parsed[:3] != last[:3] or parsed.seq <= last.seq:
+            return False
+        if parsed.seq <= newest.seq and session.grew:
+            return False
+        session.extend(stream, log, raw, id_word, word, parsed, last)
+        self._last = parsed
+        return True
+
     def record(self, shown: Shown) -> Raised | None:
         """Take note of one frame; returns a finding it gives rise to, else None."""
         if shown.kind is FrameKind.NOTHING and shown.id is None:

@@ -468,19 +468,37 @@ class Session:
         if parsed is not None:
             if previous is not None or parsed.session is not None:
                 self.evidence.observe(previous, parsed, self.key)
+            last = stream.last
+            log.run = log.run + 1 if last is not None and parsed.seq[0] == last.seq[0] + 1 else 0
+        self._show(stream, log, raw, id_word, word, parsed)
+
+    def extend(
+        self, stream: Stream, log: Log, raw: bytes, id_word: int, word: int, parsed: EventId, previous: EventId
+    ) -> None:
+        """As `append`, for a message whose id has the tags of `previous`, the stream's last, and a greater number."""
+        if self.evidence.learns:
+            self.evidence.observe(previous, parsed, self.key)
+        log.run = log.run + 1 if parsed.seq[0] == previous.seq[0] + 1 else 0
+        self._show(stream, log, raw, id_word, word, parsed)
+
+    def _show(
+        self, stream: Stream, log: Log, raw: bytes, id_word: int, word: int, parsed: EventId | None
+    ) -> None:
+        """The id is the stream's newest."""
+        if parsed is not None:
             newest = self.newest
             if newest is None or parsed.seq > newest.seq:
                 self.newest = parsed
             else:
                 self.grew = False
-            last = stream.last
-            log.run = log.run + 1 if last is not None and parsed.seq[0] == last.seq[0] + 1 else 0
-        self._place(stream, log, id_word, word)
+        if log.append(id_word, word, self.bounds.ids_per_stream):
+            self._grow_in(stream, 16)
+        else:
+            self.complete = False
         stream.high = raw if len(raw) <= _MAX_HIGH else raw[:_MAX_HIGH]
         stream.last = parsed
         stream.shown += 1
-        self.shown += 1
-        stream.grown = self.shown
+        self.shown = stream.grown = self.shown + 1
         if word != PRIMING:
             self.upstream.claim(self, id_word, parsed)
 

@@ -15,7 +15,7 @@ from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
 from proxy.engine.commands import HOLD, PASS, Abort, Command, Finish, Report, Send, WakeAfter
 from proxy.engine.continuity import FrameKind, Resume, Shown
-from proxy.engine.digest import PRIMING, UNKNOWN, id_word, oversized_answers, read
+from proxy.engine.digest import LARGE, PRIMING, UNKNOWN, digest, id_word, oversized_answers, read
 from proxy.engine.findings import (
     Action,
     AttachmentKind,
@@ -179,7 +179,8 @@ class Relay:
             self._receive_through(self._outlet, chunk, now)
             return self._take() or HOLD
         for frame in self._scanner.feed(chunk):
-            self._frame(frame, now)
+            if self._state is not State.LIVE or not self._pass(frame):
+                self._frame(frame, now)
         if self._scanner.malformed != self._malformed:
             self._report_malformed()
         if not self._out:
@@ -334,6 +335,24 @@ class Relay:
         return [Send(prefix + events), Finish()] if events else [Finish()]
 
     # ---- one frame
+
+    def _pass(self, frame: Frame) -> bool:
+        """The common frame of a live stream, a message with a new id that answers nothing: record it.
+
+        False, and nothing done, if the frame is any other.
+        """
+        attachment, raw, payload = self._attachment, frame.id, frame.payload
+        if attachment is None or not raw or type(frame) is not Frame:
+            return False
+        if payload is None or len(payload) > LARGE or payload in _EMPTY_PAYLOADS or _may_answer(payload):
+            return False
+        if not attachment.follow(raw, id_word(raw), digest(payload)):
+            return False
+        self._last_id = raw
+        if self._first_id is None:
+            self._first_id = raw
+        self.events += 1
+        return True
 
     def _frame(self, frame: Frame, now: float) -> None:
         if frame.retry_ms is not None:

@@ -54,6 +54,8 @@ class Client(Connection):
         self.response: Respond | None = None
         self.withdrawn = False
         self.upstream_answered = False
+        self.held_back = False
+        """Nothing of it goes upstream before its body is known."""
         self.told = 0
         """How often the engine was told that it is over."""
         exchange = Exchange(
@@ -71,6 +73,7 @@ class Client(Connection):
 
     def began(self) -> Client:
         """The request's head has come."""
+        self.held_back = self.exchange.needs_upload
         self.shell.perform(self, self.exchange.began(self.shell.now))
         return self
 

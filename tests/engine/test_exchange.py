@@ -7,6 +7,7 @@ import pytest
 from proxy.engine.commands import PASS
 from proxy.engine.exchange import LOOP_RESUMES, LOOP_TAKEOVERS, Answer
 from proxy.engine.findings import Ending, ResumeAttempted
+from proxy.engine.ledger import Bounds
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import dump, event, priming, result
 from tests.engine.shell import ACCEPTED, JSON, STREAM, Client, Phase, Shell, body_of
@@ -150,6 +151,18 @@ def test_abandoning_a_call_that_waits() -> None:
     assert call.exchange.abandon() == b""
     assert (shell.session().in_flight, shell.session().complete) == ({}, False)
     assert shell.post(7, session=None).exchange.abandon() == b""
+
+
+def test_a_call_of_a_session_forgotten_meanwhile_is_in_flight_where_it_is_answered() -> None:
+    """The answer shows the session to exist anew, and its stream owes the response."""
+    shell = Shell(OBSERVE, bounds=Bounds(sessions_per_upstream=1))
+    shell.open_session()
+    call = shell.post(7)
+    shell.open_session("s2")
+    call.responded(STREAM)
+    assert list(shell.session().in_flight) == ["i:7"]
+    call.end()
+    assert shell.findings == ["response_missing"]
 
 
 # ---- resumes

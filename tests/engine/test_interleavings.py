@@ -100,9 +100,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(pick=PICK, as_stream=OFTEN)
     def respond(self, pick: int, as_stream: bool) -> None:
         """The head of an answer comes, perhaps before the upload is complete."""
-        link = self._choose(
-            pick, lambda each: each.client.phase is Phase.WAITING and not _held_back(each.client)
-        )
+        link = self._choose(pick, _answerable)
         if link is not None:
             self.server.respond(link, as_stream)
 
@@ -128,6 +126,23 @@ class Interleavings(RuleBasedStateMachine):
         """The fork."""
         self.server.restart()
         self.ever_forked = True
+
+    @precondition(lambda self: self.server.counter > 1)
+    @rule(answered=st.integers(0, 4), fork=OFTEN)
+    def reconnect(self, answered: int, fork: bool) -> None:
+        """The network drops: all that was open resumes at once, perhaps at a server that knows nothing."""
+        if fork:
+            self.restart()
+        links = [self.server.get(number) for number in self.server.relayed()[-4:]]
+        for link in links[:answered]:
+            if not self._quarantined:
+                self.pending = set(self._reachable())
+            if link.client.open:
+                self.server.respond(link, as_stream=True)
+        for size in (40, 1000):
+            for link in [link for link in links if _streams(link)][-1:]:
+                self.server.emit(link, answer=False)
+                self._flow(link, size)
 
     # ---- how things end, and time
 
@@ -168,6 +183,8 @@ class Interleavings(RuleBasedStateMachine):
     def _flow(self, link: Link, size: int) -> None:
         client = link.client
         before = len(self.shell.judged)
+        if not self._quarantined:
+            self.pending = set(self._reachable())
         self.server.flow(link, size)
         if (
             not link.reborn
@@ -234,7 +251,7 @@ class Interleavings(RuleBasedStateMachine):
             session = client.exchange.session
             if client.open and session is not None and session.quarantine is not None:
                 assert client.exchange.relay is None
-                waits = client.withdrawn or _held_back(client) or client.request.method == "DELETE"
+                waits = client.withdrawn or client.held_back or client.request.method == "DELETE"
                 assert waits or client.phase is Phase.STREAMING
 
     @invariant()
@@ -301,9 +318,11 @@ def _streams(link: Link) -> bool:
     return link.client.phase is Phase.STREAMING and link.stream is not None
 
 
-def _held_back(client: Client) -> bool:
-    """Whether the proxy sends nothing upstream before it knows the body."""
-    return client.withdrawn or (client.exchange.needs_upload and client.phase is Phase.WAITING)
+def _answerable(link: Link) -> bool:
+    """Whether the upstream has the request and has not answered it."""
+    client = link.client
+    waits_here = client.withdrawn or (client.held_back and not link.uploaded)
+    return client.phase is Phase.WAITING and not waits_here
 
 
 def _unjudged(client: Client) -> bool:
