@@ -556,6 +556,7 @@ class Forward:
                 case Withdraw():
                     if self._call is not None:
                         self._call.cancel()
+                    self.resume_upload()  # nobody else would: the rest of the body is read for its ids
                 case Respond():
                     self._respond(command)
                 case Elsewhere():
@@ -580,7 +581,8 @@ class Forward:
             return
         old = self._request.version < (1, 1)
         cors = self._route.cors.fields(self._origin_header)
-        self._write(response_bytes(answer, cors, old=old, keep_alive=self._keep_alive))
+        head_only = self._request.method == "HEAD"
+        self._write(response_bytes(answer, cors, old=old, keep_alive=self._keep_alive, head_only=head_only))
         self._route.counters.count_request(self._request.method, answer.status)
         self._over()
         self._ask_ended(Ending.CLIENT_LEFT)

@@ -49,8 +49,8 @@ class CorsMemory:
         return [*rest, (b"Access-Control-Expose-Headers", value), (b"Vary", b"Origin")]
 
 
-def response_bytes(answer: Respond, cors: Fields, *, old: bool, keep_alive: bool) -> bytes:
-    """The whole response. `old`: the client speaks HTTP/1.0."""
+def response_bytes(answer: Respond, cors: Fields, *, old: bool, keep_alive: bool, head_only: bool = False) -> bytes:
+    """The whole response. `old`: the client speaks HTTP/1.0. `head_only`: it asked by HEAD."""
     status = HTTPStatus(answer.status)
     lines = [b"HTTP/1.%d %d %b" % (0 if old else 1, status, status.phrase.encode())]
     if answer.media_type is not None:
@@ -65,4 +65,5 @@ def response_bytes(answer: Respond, cors: Fields, *, old: bool, keep_alive: bool
         lines.append(b"Connection: close")
     elif old:
         lines.append(b"Connection: keep-alive")
-    return b"\r\n".join(lines) + b"\r\n\r\n" + answer.body
+    head = b"\r\n".join(lines) + b"\r\n\r\n"
+    return head if head_only else head + answer.body

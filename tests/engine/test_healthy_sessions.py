@@ -29,9 +29,12 @@ FORMS: dict[str, tuple[bool, Callable[[int, int], str]]] = {
     "uuid": (True, lambda stream, n: str(uuid.uuid5(uuid.NAMESPACE_URL, str(n)))),
     "typescript": (True, lambda stream, n: f"{stream or '_GET_stream'}_{CLOCK_MS + n}_{n:04x}"),
     "unknown": (True, lambda stream, n: f"event {n}"),
-    "stream and one counter": (True, lambda stream, n: f"_GET_strea{stream}:{n}"),
 }  # fmt: skip
-"""Whether one counter numbers all streams, and the id of the n-th event."""
+"""Whether one counter numbers all streams, and the id of the n-th event.
+
+Not here: one counter for all streams under ids that look exactly like those of a server that counts per stream.
+A number that another stream took, never relayed, then looks lost: nothing on the wire tells.
+"""
 
 
 @dataclass
