@@ -30,9 +30,10 @@ from proxy.engine.commands import (
     WakeAfter,
     Withdraw,
 )
-from proxy.engine.exchange import Answer, Exchange, Request
+from proxy.engine.exchange import Exchange
 from proxy.engine.findings import AttachmentKind, CloseCause, Ending, Reportable
 from proxy.engine.headers import Fields, Forwarding, RequestHead, request_head, response_fields
+from proxy.engine.heads import Answer, Request
 from proxy.engine.ledger import Upstream
 from proxy.engine.sessions import Ledger
 from proxy.errors import Draining, ProxyError, UpstreamIdle

@@ -49,7 +49,9 @@ class CorsMemory:
         return [*rest, (b"Access-Control-Expose-Headers", value), (b"Vary", b"Origin")]
 
 
-def response_bytes(answer: Respond, cors: Fields, *, old: bool, keep_alive: bool, head_only: bool = False) -> bytes:
+def response_bytes(
+    answer: Respond, cors: Fields, *, old: bool, keep_alive: bool, head_only: bool = False
+) -> bytes:
     """The whole response. `old`: the client speaks HTTP/1.0. `head_only`: it asked by HEAD."""
     status = HTTPStatus(answer.status)
     lines = [b"HTTP/1.%d %d %b" % (0 if old else 1, status, status.phrase.encode())]

@@ -26,16 +26,20 @@ MAY_IMPORT: dict[str, str] = {
     "policy": "findings",
     "seeds": "ids",
     "terminal": "findings jsonrpc privacy",
-    "ledger": "commands digest findings ids jsonrpc policy",
-    "sessions": "findings ids ledger",
-    "continuity": "digest findings ids ledger",
-    "attachment": "continuity digest findings ids ledger",
+    "heads": "",
+    "log": "digest",
+    "owners": "",
+    "ledger": "commands digest findings ids jsonrpc log owners policy",
+    "sessions": "findings ids ledger owners",
+    "continuity": "digest findings ids ledger log",
+    "attachment": "continuity digest findings ids ledger log",
     "outlet": "sse terminal",
     "quarantine": "commands findings jsonrpc ledger terminal",
-    "relay": "attachment commands continuity digest findings ids ledger outlet policy quarantine sessions"
+    "relay": "attachment commands continuity digest findings ids ledger log outlet policy quarantine sessions"
     " sse terminal",
+    "loops": "commands digest findings ledger",
     "exchange": (
-        "commands continuity digest findings jsonrpc ledger policy quarantine relay sessions terminal"
+        "commands continuity digest findings heads jsonrpc ledger loops policy quarantine relay sessions terminal"
     ),
 }
 """Of the engine's own modules, from the ground up; a module without a row may not exist."""

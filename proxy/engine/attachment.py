@@ -10,7 +10,8 @@ from proxy.engine.continuity import FrameKind, Shown
 from proxy.engine.digest import PRIMING
 from proxy.engine.findings import AttachmentKind, Finding, Raised
 from proxy.engine.ids import EventId, IdClass, compare
-from proxy.engine.ledger import Known, Session, Stream, known
+from proxy.engine.ledger import Session, Stream
+from proxy.engine.log import Known, known
 
 
 class Attachment:

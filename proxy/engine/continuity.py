@@ -14,7 +14,8 @@ from enum import Enum
 from proxy.engine.digest import PRIMING, same
 from proxy.engine.findings import Certainty, Ending, Judgement, Reason, Verdict
 from proxy.engine.ids import LOOKS_CONTIGUOUS_AFTER, Dialect, EventId, IdClass, compare, guess, skipped
-from proxy.engine.ledger import Ambiguous, Baseline, Known, Session, known
+from proxy.engine.ledger import Ambiguous, Baseline, Session
+from proxy.engine.log import Known, known
 
 _REFUSALS = {
     404: Reason.NOT_FOUND,

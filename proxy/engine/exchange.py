@@ -8,9 +8,8 @@ the *request's* `Mcp-Session-Id`, since several SDKs send it back on `initialize
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from proxy.engine import quarantine
+from proxy.engine import loops, quarantine
 from proxy.engine.commands import PASS, Command, Report, Withdraw
 from proxy.engine.continuity import Resume, refusal
 from proxy.engine.digest import id_word
@@ -28,52 +27,11 @@ from proxy.engine.findings import (
     ResumeAttempted,
     Verdict,
 )
+from proxy.engine.heads import Answer, Request, representable
 from proxy.engine.jsonrpc import RequestBody, requests, session_error_in_body
-from proxy.engine.ledger import Baseline, Loop, Pending, Quarantine, Session, Stream, Upstream
+from proxy.engine.ledger import Baseline, Pending, Quarantine, Session, Stream, Upstream
 from proxy.engine.relay import INTERRUPTED, Relay, Resumption
 from proxy.engine.sessions import Ledger
-
-LOOP_RESUMES = 20
-"""Resumes of one cursor without progress, within `LOOP_WINDOW_S`, that are a loop."""
-LOOP_TAKEOVERS = 5
-"""Connections that took a stream from one still open, within `LOOP_WINDOW_S`, that are a loop."""
-LOOP_WINDOW_S = 10.0
-_MAX_LOOPS = 16
-
-
-@dataclass(slots=True)
-class Request:
-    """What the engine needs of a request's head. `session` and `cursor` are None if absent or empty."""
-
-    method: str
-    session: bytes | None = None
-    cursor: bytes | None = None
-    protocol: str | None = None
-
-    @property
-    def resumes(self) -> bool:
-        """Whether this is a GET with a cursor in a session: the only thing that is judged."""
-        return self.method == "GET" and self.session is not None and self.cursor is not None
-
-
-@dataclass(slots=True)
-class Answer:
-    """What the engine needs of a response's head."""
-
-    status: int
-    is_stream: bool
-    """Its content type is `text/event-stream`."""
-    encoded: bool = False
-    """A content coding other than identity."""
-    session: bytes | None = None
-    replica: str | None = None
-    whole: bool = False
-    """Its head promises its length."""
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether it is a 2xx."""
-        return 200 <= self.status < 300
 
 
 class Exchange:
@@ -161,7 +119,7 @@ class Exchange:
             if not representable(request.cursor):
                 self._report(Raised(Finding.CURSOR_UNREPRESENTABLE, name))
             if session is not None:
-                self._watch_for_loop(session, request.cursor, now)
+                self._out += loops.resumed(session, request.cursor, now)
         return self._take()
 
     def _resumed_stream(self, session: Session) -> Stream | None:
@@ -363,7 +321,7 @@ class Exchange:
         if isinstance(found, Baseline):
             stream = found.stream
             if stream.attachments:
-                self._taken_over(session, stream, now)
+                self._out += loops.taken_over(session, stream, now)
         else:
             stream = session.open_stream(AttachmentKind.GET)
             if found is None and session.complete:
@@ -476,33 +434,6 @@ class Exchange:
         self._out += quarantine.answer_get(session, why, self._resumed_stream(session), method)
         return self._take()
 
-    # ---- loops
-
-    def _watch_for_loop(self, session: Session, cursor: bytes, now: float) -> None:
-        """Count resumes of one cursor that bring nothing, but for those the server spaced by `retry:`."""
-        word = id_word(cursor)
-        loop = session.loops.get(word)
-        if loop is None or loop.shown != session.shown or now - loop.since > LOOP_WINDOW_S:
-            session.loops.pop(word, None)
-            if len(session.loops) >= _MAX_LOOPS:
-                del session.loops[next(iter(session.loops))]
-            session.loops[word] = Loop(since=now, count=1, shown=session.shown, last=now)
-            return
-        found = session.locate(word)
-        retry_s = found.stream.retry_ms / 1000 if isinstance(found, Baseline) else 0.0
-        if not 0 < retry_s <= now - loop.last:
-            loop.count += 1
-        loop.last = now
-        if loop.count >= LOOP_RESUMES:
-            del session.loops[word]
-            self._report(Raised(Finding.RECONNECT_LOOP, session.name, "", "one cursor"))
-
-    def _taken_over(self, session: Session, stream: Stream, now: float) -> None:
-        stream.takeovers = (*stream.takeovers[1 - LOOP_TAKEOVERS :], now)
-        if len(stream.takeovers) == LOOP_TAKEOVERS and now - stream.takeovers[0] <= LOOP_WINDOW_S:
-            stream.takeovers = ()
-            self._report(Raised(Finding.RECONNECT_LOOP, session.name, stream.label, "takeovers"))
-
     # ---- small steps
 
     def _report(self, item: Reportable) -> None:
@@ -513,15 +444,6 @@ class Exchange:
             return PASS
         out, self._out = self._out, []
         return out
-
-
-def representable(cursor: bytes) -> bool:
-    """Whether an HTTP field carries these bytes whole: no controls, and UTF-8 for clients that decode."""
-    try:
-        text = cursor.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return text.isprintable()
 
 
 def _away(stream: Stream | None, now: float) -> float | None:

@@ -342,7 +342,9 @@ class Evidence:
     @property
     def learns(self) -> bool:
         """Whether an id in order, with the tags of the one before, still says something new."""
-        return self.agreed < TRUST_AFTER or (self.dialect is not None and self.dialect.cls is IdClass.CONTIGUOUS)
+        return self.agreed < TRUST_AFTER or (
+            self.dialect is not None and self.dialect.cls is IdClass.CONTIGUOUS
+        )
 
     @property
     def convicts(self) -> bool:

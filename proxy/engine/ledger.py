@@ -9,8 +9,6 @@ priming frame has its place in the log but no owner. (Seed 000: one event log pe
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +16,12 @@ from enum import Enum
 from typing import Protocol
 
 from proxy.engine.commands import Command
-from proxy.engine.digest import PRIMING, same
+from proxy.engine.digest import PRIMING
 from proxy.engine.findings import AttachmentKind, Judgement, Reason
 from proxy.engine.ids import Dialect, EventId, Evidence
 from proxy.engine.jsonrpc import RequestId
+from proxy.engine.log import Known, Log, known
+from proxy.engine.owners import Owners
 from proxy.engine.policy import Policy
 
 _STREAM_BYTES = 900
@@ -32,9 +32,6 @@ _MAX_IN_FLIGHT = 1024
 """Requests remembered per session; MCP clients keep a handful."""
 _MAX_HIGH = 256
 """Bytes kept of a stream's newest id."""
-_BEGINNING = 16
-"""Entries at the beginning of a log that its window never drops: a server that replays everything
-begins with them, and so does a log begun anew; without them the two look alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,132 +43,6 @@ class Bounds:
     ids_per_stream: int = 1024
     ledger_bytes: int = 256 << 20
     session_idle_s: float = 7200.0
-
-
-class Log:
-    """The ids of one stream in one epoch, oldest first: its beginning, and a window of the newest.
-
-    Both together hold `limit` entries. A *place* counts from the first id ever appended, so it stays
-    true when the window moves.
-    """
-
-    __slots__ = ("epoch", "ids", "run", "start", "total", "words")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.ids = array("Q")
-        self.words = array("Q")
-        self.start = 0
-        """Where, behind the beginning, the oldest entry of the window stands once it is a ring."""
-        self.total = 0
-        """Entries appended ever: the place of the next one."""
-        self.run = 0
-        """Consecutive +1 steps of bare integers up to the newest id."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def append(self, id_word: int, word: int, limit: int) -> bool:
-        """Add an entry; returns whether the log grew (False: the oldest entry was overwritten)."""
-        ids = self.ids
-        self.total += 1
-        if len(ids) < limit:
-            ids.append(id_word)
-            self.words.append(word)
-            return True
-        beginning = self._beginning
-        at = beginning + self.start
-        ids[at] = id_word
-        self.words[at] = word
-        self.start = (self.start + 1) % (limit - beginning)
-        return False
-
-    @property
-    def _beginning(self) -> int:
-        return min(_BEGINNING, len(self.ids) // 4)
-
-    @property
-    def oldest(self) -> int:
-        """The place from which on every entry is held."""
-        size = len(self.ids)
-        return 0 if self.total == size else self.total - size + self._beginning
-
-    def has(self, id_word: int) -> bool:
-        """Whether this id stands in the window."""
-        return next(_occurrences(self.ids, id_word), None) is not None
-
-    def places(self, id_word: int) -> list[int]:
-        """Where this id stands, oldest first; empty if it does not."""
-        beginning = self._beginning
-        window = len(self.ids) - beginning
-        first = self.total - window
-        return sorted(
-            first + (at - beginning - self.start) % window if at >= beginning else at
-            for at in _occurrences(self.ids, id_word)
-        )
-
-    def word(self, place: int) -> int:
-        """The digest word at `place`, which must still be held."""
-        return self.words[self._index(place)]
-
-    def _index(self, place: int) -> int:
-        beginning = self._beginning
-        if place < beginning:
-            return place
-        window = len(self.ids) - beginning
-        return beginning + (self.start + place - self.total + window) % window
-
-    def after(self, place: int) -> list[tuple[int, int]]:
-        """The (id, digest) words after `place`, in order; nothing between them may be forgotten."""
-        at = [self._index(later) for later in range(max(place + 1, self.oldest), self.total)]
-        return [(self.ids[i], self.words[i]) for i in at]
-
-    def payload_count(self, word: int) -> int:
-        """Under how many entries this payload stands."""
-        return sum(1 for _ in _occurrences(self.words, word))
-
-
-def _occurrences(words: array[int], word: int) -> Iterator[int]:
-    """Where a word stands: a search of the bytes, ten times faster than one that boxes every word."""
-    data = words.tobytes()
-    needle = word.to_bytes(8, sys.byteorder)
-    at = data.find(needle)
-    while at >= 0:
-        if at % 8 == 0:
-            yield at // 8
-        at = data.find(needle, at + 1)
-
-
-class Known(Enum):
-    """How an id stands in a log."""
-
-    NO = "no"
-    PRIMED = "primed"
-    """Only by priming frames."""
-    SAME = "same"
-    DIFFERENT = "different"
-    UNSURE = "unsure"
-    """As a message whose payload cannot be compared with this one."""
-    AMBIGUOUS = "ambiguous"
-    """Several times, with different payloads."""
-
-
-def known(log: Log, id_word: int, word: int) -> tuple[Known, int]:
-    """How `id_word` with payload `word` stands in `log`, and its (last fitting) place, else -1."""
-    places = log.places(id_word)
-    if not places:
-        return Known.NO, -1
-    stored = [(log.word(place), place) for place in places]
-    messages = [(other, place) for other, place in stored if other != PRIMING]
-    if not messages:
-        return Known.PRIMED, places[-1]
-    answers = {place: same(other, word) for other, place in messages}
-    equal = [place for place, answer in answers.items() if answer]
-    if equal:
-        return Known.SAME, equal[-1]
-    if len({other for other, _ in messages}) > 1:
-        return Known.AMBIGUOUS, messages[-1][1]
-    return (Known.UNSURE if None in answers.values() else Known.DIFFERENT), messages[-1][1]
 
 
 class Stream:
@@ -473,7 +344,14 @@ class Session:
         self._show(stream, log, raw, id_word, word, parsed)
 
     def extend(
-        self, stream: Stream, log: Log, raw: bytes, id_word: int, word: int, parsed: EventId, previous: EventId
+        self,
+        stream: Stream,
+        log: Log,
+        raw: bytes,
+        id_word: int,
+        word: int,
+        parsed: EventId,
+        previous: EventId,
     ) -> None:
         """As `append`, for a message whose id has the tags of `previous`, the stream's last, and a greater number."""
         if self.evidence.learns:
@@ -592,77 +470,6 @@ def _place(logs: list[tuple[Stream, Log]], id_word: int) -> Baseline | Ambiguous
     if len({log.word(place) for place in messages}) > 1:
         return Ambiguous.AMBIGUOUS
     return Baseline(stream, log, messages[-1])
-
-
-class Owners:
-    """Which session last showed an id, for ids that are unique across an upstream.
-
-    A bounded open-addressing table of 64-bit words (40 bits of the id's hash, 24 of the session's
-    number), in two generations: when the young one is half full it becomes the old one. Its
-    answers are hints; whoever uses one looks into that session's log.
-    """
-
-    __slots__ = ("_count", "_limit", "_mask", "_old", "_old_mask", "_young")
-
-    _FIRST = 1 << 10
-    _PROBES = 4
-    NUMBERS = 1 << 24
-
-    def __init__(self, limit: int = 1 << 20) -> None:
-        self._limit = limit
-        self._mask = self._FIRST - 1
-        self._young = array("Q", bytes(8 * self._FIRST))
-        self._old = array("Q", bytes(8))
-        self._old_mask = 0
-        self._count = 0
-
-    @property
-    def bytes(self) -> int:
-        """Memory held."""
-        return 8 * (len(self._young) + len(self._old))
-
-    def claim(self, id_word: int, number: int) -> int:
-        """Record that session `number` showed the id; returns who showed it last, or -1."""
-        table, mask = self._young, self._mask
-        tag = id_word >> 24
-        slot = id_word & mask
-        for _ in range(self._PROBES):
-            held = table[slot]
-            if not held:
-                table[slot] = tag << 24 | number
-                self._count += 1
-                if self._count > mask >> 1:
-                    self._turn()
-                return self._find(self._old, self._old_mask, id_word)
-            if held >> 24 == tag:
-                table[slot] = tag << 24 | number
-                return held & (self.NUMBERS - 1)
-            slot = (slot + 1) & mask
-        table[id_word & mask] = tag << 24 | number
-        return self._find(self._old, self._old_mask, id_word)
-
-    def who(self, id_word: int) -> int:
-        """The session that last showed the id, or -1."""
-        number = self._find(self._young, self._mask, id_word)
-        return number if number >= 0 else self._find(self._old, self._old_mask, id_word)
-
-    def _find(self, table: array[int], mask: int, id_word: int) -> int:
-        tag = id_word >> 24
-        slot = id_word & mask
-        for _ in range(self._PROBES):
-            held = table[slot]
-            if not held:
-                return -1
-            if held >> 24 == tag:
-                return held & (self.NUMBERS - 1)
-            slot = (slot + 1) & mask
-        return -1
-
-    def _turn(self) -> None:
-        size = min(2 * len(self._young), self._limit)
-        self._old, self._old_mask = self._young, self._mask
-        self._young, self._mask = array("Q", bytes(8 * size)), size - 1
-        self._count = 0
 
 
 @dataclass(slots=True)

@@ -36,7 +36,8 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.engine.ids import RMCP
-from proxy.engine.ledger import Known, Member, Session, Stream, known
+from proxy.engine.ledger import Member, Session, Stream
+from proxy.engine.log import Known, known
 from proxy.engine.outlet import Outlet, void
 from proxy.engine.policy import Decision, Mode, Policy, decide
 from proxy.engine.sessions import Ledger, missing_responses
@@ -358,10 +359,8 @@ class Relay:
         if frame.retry_ms is not None:
             self.stream.retry_ms = frame.retry_ms
         raw = frame.id or None
-        if raw is not None:
-            self._last_id = raw
-            if self._first_id is None:
-                self._first_id = raw
+        if raw is not None and self._first_id is None:
+            self._first_id = raw
         kind = self._kind(frame, raw)
         word = UNKNOWN
         answers: Sequence[str] = ()
@@ -381,6 +380,8 @@ class Relay:
             self._judge_frame(Shown(kind, raw, 0 if raw is None else id_word(raw), word), frame, now)
         if self._state is State.CUT:
             return  # not delivered
+        if raw is not None:
+            self._last_id = raw
         if frame.has_data and not frame.empty:
             self.events += 1
         if answers:

@@ -20,7 +20,8 @@ from proxy.engine.findings import (
     SessionOpened,
 )
 from proxy.engine.ids import Dialect
-from proxy.engine.ledger import Bounds, Owners, Session, Stream, Upstream
+from proxy.engine.ledger import Bounds, Session, Stream, Upstream
+from proxy.engine.owners import Owners
 
 PROTOCOLS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"})
 """The MCP revisions that have a name in metrics; any other is `other`."""

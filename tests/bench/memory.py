@@ -14,8 +14,9 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from proxy.engine.exchange import Answer, Exchange, Request
+from proxy.engine.exchange import Exchange
 from proxy.engine.findings import Ending
+from proxy.engine.heads import Answer, Request
 from proxy.engine.ledger import Bounds, Upstream
 from proxy.engine.sessions import Ledger
 

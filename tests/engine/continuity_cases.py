@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Ending
+from proxy.engine.heads import Answer
 from tests.engine.drive import (
     DEADLINE_S,
     KEEP_ALIVE,

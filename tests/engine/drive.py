@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from proxy.engine.commands import Command, Report, WakeAfter
-from proxy.engine.exchange import Answer, Exchange, Request
+from proxy.engine.exchange import Exchange
 from proxy.engine.findings import Ending, Judged, Judgement, Raised, Reportable
+from proxy.engine.heads import Answer, Request
 from proxy.engine.ids import forced
 from proxy.engine.ledger import Bounds, Session, Upstream
 from proxy.engine.sessions import Ledger

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from proxy.engine.digest import id_word
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Ending
+from proxy.engine.heads import Answer
 from proxy.engine.ledger import Baseline
 from tests.engine.drive import event, result
 from tests.engine.shell import STREAM, Client, Phase, Shell, body_of

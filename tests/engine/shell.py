@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any
 
 from proxy.engine.commands import Abort, Command, Elsewhere, Finish, Respond, Send, Withdraw
-from proxy.engine.exchange import Answer, Exchange, Request
+from proxy.engine.exchange import Exchange
 from proxy.engine.findings import CloseCause, Ending, Gated, QuarantineEnded, QuarantineRejected
+from proxy.engine.heads import Answer, Request
 from proxy.engine.ledger import Bounds
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import DEADLINE_S, Connection, Cut, Drive, dump, whole

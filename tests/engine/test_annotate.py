@@ -12,8 +12,8 @@ import pytest
 
 from proxy.engine import terminal
 from proxy.engine.commands import PASS
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Action, Ending
+from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from proxy.engine.sse import Frame, Scanner
 from tests.engine.drive import (

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Action, CloseCause
+from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import KEEP_ALIVE, crlf, event, frame, single_bytes
 from tests.engine.forks import FORKED, closed, cut, pending

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from proxy.engine.commands import Elsewhere, Finish, Report, Send
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Action, CloseCause, Ending, Judged, SessionQuarantined
+from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import DEADLINE_S, KEEP_ALIVE, crlf, event, result
 from tests.engine.forks import FORKED, closed, cut, pending

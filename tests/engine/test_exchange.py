@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from proxy.engine.commands import PASS
-from proxy.engine.exchange import LOOP_RESUMES, LOOP_TAKEOVERS, Answer
 from proxy.engine.findings import Ending, ResumeAttempted
+from proxy.engine.heads import Answer
 from proxy.engine.ledger import Bounds
+from proxy.engine.loops import LOOP_RESUMES, LOOP_TAKEOVERS
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import dump, event, priming, result
 from tests.engine.shell import ACCEPTED, JSON, STREAM, Client, Phase, Shell, body_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.engine.commands import PASS
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Action, Ending, FailedOpen
+from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from proxy.engine.sse import Scanner
 from tests.engine.drive import (

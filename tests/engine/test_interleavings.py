@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import ResumeAttempted
+from proxy.engine.heads import Answer
 from proxy.engine.ledger import Bounds, Session
 from proxy.engine.policy import Mode, Policy
 from tests.engine.model import Link, Server

@@ -9,19 +9,9 @@ from hypothesis import strategies as st
 from proxy.engine.digest import PRIMING, UNKNOWN, id_word
 from proxy.engine.findings import AttachmentKind, Reason
 from proxy.engine.ids import forced
-from proxy.engine.ledger import (
-    Ambiguous,
-    Baseline,
-    Bounds,
-    Known,
-    Log,
-    Owners,
-    Pending,
-    Session,
-    Stream,
-    Upstream,
-    known,
-)
+from proxy.engine.ledger import Ambiguous, Baseline, Bounds, Pending, Session, Stream, Upstream
+from proxy.engine.log import Known, Log, known
+from proxy.engine.owners import Owners
 from tests.engine.drive import session_of
 
 A, B, C = 1001, 1002, 1003  # digests of messages

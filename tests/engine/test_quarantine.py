@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Ending, QuarantineEnded, Raised
+from proxy.engine.heads import Answer
 from proxy.engine.ledger import Bounds
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import event

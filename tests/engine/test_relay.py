@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.engine.commands import PASS, Report, Send, WakeAfter
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import CloseCause, Ending, Malformed, StreamClosed, StreamOpened
+from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import DEADLINE_S, KEEP_ALIVE, crlf, dump, event, frame, priming, result, single_bytes
 from tests.engine.shell import STREAM, Client, Phase, Shell

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from proxy.engine.exchange import Answer
 from proxy.engine.findings import Ending
+from proxy.engine.heads import Answer
 from tests.engine.drive import (
     DEADLINE_S,
     Connection,
