@@ -18,7 +18,18 @@ import xxhash
 
 from proxy.engine.jsonrpc import Message, message, parse, request_key
 
-__all__ = ["PRIMING", "UNKNOWN", "Message", "digest", "id_word", "oversized_answers", "read", "same"]
+__all__ = [
+    "LARGE",
+    "PRIMING",
+    "UNKNOWN",
+    "Message",
+    "digest",
+    "digest_asking",
+    "id_word",
+    "oversized_answers",
+    "read",
+    "same",
+]
 
 UNKNOWN = 0  # too large, not JSON, or not readable here
 PRIMING = 1  # an id without a message; no message has this word
@@ -51,6 +62,17 @@ def read(payload: bytes) -> Message | None:
     found = message(value)
     found.word = _word(value)
     return found
+
+
+def digest_asking(payload: bytes) -> int:
+    """As `digest`, for a small payload that is one request or notification; `UNKNOWN` for any other."""
+    try:
+        value = parse(payload)
+    except ValueError:
+        return UNKNOWN
+    if type(value) is not dict or "method" not in value or "result" in value or "error" in value:
+        return UNKNOWN
+    return _word(value)
 
 
 def _read_large(payload: bytes) -> Message | None:

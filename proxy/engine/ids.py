@@ -47,6 +47,9 @@ class EventId(NamedTuple):
 
 
 _OPAQUE = IdClass.OPAQUE
+_MOST_DIGITS = 18
+_BARE = r"(?P<seq>\d{1,18})"
+"""Bare integers: read without the pattern, which costs three times as much."""
 _made = tuple.__new__
 """Makes a named tuple in half the time of its own constructor."""
 
@@ -58,7 +61,7 @@ class Dialect:
     `hex` (hexadecimal sequence), `ms` with optional `n` (decimal) or `n36` (base 36) counter.
     """
 
-    __slots__ = ("_groups", "base64_tags", "cls", "first", "inclusive", "live_first", "match", "name",
+    __slots__ = ("_bare", "_groups", "base64_tags", "cls", "first", "inclusive", "live_first", "match", "name",
                  "never_repeats", "per_stream", "unique")  # fmt: skip
 
     def __init__(
@@ -93,17 +96,19 @@ class Dialect:
         """The same event has another id each time it is sent."""
         self.base64_tags = base64_tags
         self._groups = compiled.groupindex
+        self._bare = pattern == _BARE
 
     def parse(self, raw: bytes) -> EventId | None:
         """The parts of `raw`, or None if it is not of this dialect or the dialect is opaque."""
         if self.cls is _OPAQUE:
             return None
+        if self._bare:  # integers, the commonest form
+            whole = raw.isdigit() and len(raw) <= _MOST_DIGITS
+            return _made(EventId, (None, None, None, (int(raw),))) if whole else None
         found = self.match(raw)
         if found is None:
             return None
         groups = self._groups
-        if len(groups) == 1:  # bare integers, the commonest form
-            return _made(EventId, (None, None, None, (int(raw),)))
         session = found["session"] if "session" in groups else None
         stream = found["stream"] if "stream" in groups else None
         if self.base64_tags:
@@ -143,7 +148,7 @@ _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F
 OPAQUE = Dialect("opaque", IdClass.OPAQUE, r"[\s\S]*")
 """What nothing recognises."""
 
-INTEGER = Dialect("integer", IdClass.ORDERED, r"(?P<seq>\d{1,18})", first=1)
+INTEGER = Dialect("integer", IdClass.ORDERED, _BARE, first=1)
 """Bare integers: mcp-go, tower-mcp, turul, the Python SDK's example store. Holes are normal."""
 
 RMCP = Dialect(

@@ -15,7 +15,7 @@ from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
 from proxy.engine.commands import HOLD, PASS, Abort, Command, Finish, Report, Send, WakeAfter
 from proxy.engine.continuity import FrameKind, Resume, Shown
-from proxy.engine.digest import LARGE, PRIMING, UNKNOWN, digest, id_word, oversized_answers, read
+from proxy.engine.digest import LARGE, PRIMING, UNKNOWN, digest_asking, id_word, oversized_answers, read
 from proxy.engine.findings import (
     Action,
     AttachmentKind,
@@ -345,9 +345,10 @@ class Relay:
         attachment, raw, payload = self._attachment, frame.id, frame.payload
         if attachment is None or not raw or type(frame) is not Frame:
             return False
-        if payload is None or len(payload) > LARGE or payload in _EMPTY_PAYLOADS or _may_answer(payload):
+        if payload is None or len(payload) > LARGE:
             return False
-        if not attachment.follow(raw, id_word(raw), digest(payload)):
+        word = digest_asking(payload)
+        if word == UNKNOWN or not attachment.follow(raw, id_word(raw), word):
             return False
         self._last_id = raw
         if self._first_id is None:
