@@ -150,6 +150,8 @@ class Resume:
         baseline = self.baseline
         if not isinstance(baseline, Baseline):
             return self._without_baseline(shown)
+        if self._comes_next(shown):
+            return self._strike(shown, 0)
         how, place = known(baseline.log, shown.id_word, shown.word)
         if shown.kind is FrameKind.PRIMING:
             return self._priming(shown, how)
@@ -226,6 +228,13 @@ class Resume:
         if place <= self.baseline.place and not after:  # relayed before the cursor, yet after it by number
             self._rewound(shown, how, place)
         return None  # else relayed here meanwhile by another connection of the stream
+
+    def _comes_next(self, shown: Shown) -> bool:
+        """Whether this is the next outstanding event, unchanged: all that a healthy replay brings."""
+        if not self._todo or shown.kind is not FrameKind.MESSAGE:
+            return False
+        id_word, word = self._todo[0]
+        return id_word == shown.id_word and same(word, shown.word) is True
 
     def _strike(self, shown: Shown, entry: int) -> Judgement | None:
         """An outstanding event came: the `entry`-th of those still to come."""

@@ -93,8 +93,14 @@ class Log:
 
     def after(self, place: int) -> list[tuple[int, int]]:
         """The (id, digest) words after `place`, in order; nothing between them may be forgotten."""
-        at = [self._index(later) for later in range(max(place + 1, self.oldest), self.total)]
-        return [(self.ids[i], self.words[i]) for i in at]
+        first = max(place + 1, self.oldest)
+        if self.total == len(self.ids):
+            return list(zip(self.ids[first:], self.words[first:], strict=True))
+        turn = self._beginning + self.start  # where the window's oldest entry stands
+        skip = first - self.oldest
+        ids = (self.ids[turn:] + self.ids[self._beginning : turn])[skip:]
+        words = (self.words[turn:] + self.words[self._beginning : turn])[skip:]
+        return list(zip(ids, words, strict=True))
 
     def payload_count(self, word: int) -> int:
         """Under how many entries this payload stands."""
