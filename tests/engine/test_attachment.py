@@ -240,3 +240,25 @@ def test_findings_of_live_streams(name: str) -> None:
     drive.initialize()
     script(drive)
     assert (drive.findings, drive.verdicts) == (findings, [])
+
+
+def test_the_short_way_takes_only_what_plainly_follows() -> None:
+    """Greater than anything the session has shown, or of another counter; nothing else, and then it does nothing."""
+    first = connected(POST)
+    record(first, say(1), say(4))
+    second = connected(POST, first.session)
+    record(second, say(5))
+    assert not first.follow(b"5", id_word(b"5"), 9)  # another stream's: one counter numbers them all
+    assert not first.follow(b"x", id_word(b"x"), 9)
+    assert first.follow(b"6", id_word(b"6"), 9)
+    assert ids(first, 1, 4, 5, 6, "x") == [1, 4, 6]
+
+
+def test_the_short_way_looks_up_unique_ids() -> None:
+    """A uuid that this session has shown before is left to the long way."""
+    attachment = connected(POST)
+    one, two = f"{1:032x}".encode(), f"{2:032x}".encode()
+    record(attachment, say(one.decode()))
+    assert attachment.follow(two, id_word(two), 9)
+    assert not attachment.follow(one, id_word(one), 9)
+    assert len(attachment.stream.log) == 2

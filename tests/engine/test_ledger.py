@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -464,3 +466,15 @@ def test_what_is_counted_is_what_is_held(steps: list[tuple[int, str, int]]) -> N
         assert held <= 3 * 3 * 8
     session.release()
     assert (session.bytes, session.upstream.bytes) == (0, 0)
+
+
+def test_a_word_that_only_straddles_two_is_not_found() -> None:
+    """The search is one of bytes: what it finds between two words is nobody's id."""
+    log = Log(1)
+    first, second = 0x1122334455667788, 0x99AABBCCDDEEFF00
+    log.append(first, 2, 10)
+    log.append(second, 2, 10)
+    pair = first.to_bytes(8, sys.byteorder) + second.to_bytes(8, sys.byteorder)
+    between = int.from_bytes(pair[3:11], sys.byteorder)
+    assert not log.has(between)
+    assert log.places(second) == [1]

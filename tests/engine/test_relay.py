@@ -371,3 +371,12 @@ def test_a_relay_is_cut_once() -> None:
         assert client.exchange.relay is not None
         assert client.exchange.relay.cut(shell.now) is PASS
         assert client.exchange.cut(shell.now) is PASS
+
+
+def test_a_large_message_is_counted_and_recorded() -> None:
+    """A payload over the digest's limit takes the long way: a later resume still finds its id."""
+    shell = opened()
+    client = shell.stream(7)
+    client.send(event(1), event(2, "x" * 40_000), event(3))
+    client.end()
+    assert (closed(shell).events, closed(shell).last_id) == (3, b"3")
