@@ -369,10 +369,7 @@ class Session:
                 self.newest = parsed
             else:
                 self.grew = False
-        if log.append(id_word, word, self.bounds.ids_per_stream):
-            self._grow_in(stream, 16)
-        else:
-            self.complete = False
+        self._place(stream, log, id_word, word)
         stream.high = raw if len(raw) <= _MAX_HIGH else raw[:_MAX_HIGH]
         stream.last = parsed
         stream.shown += 1
