@@ -99,7 +99,7 @@ class Reporter:
             case Gated():
                 counters.gate_seconds.observe(item.held_s)
             case StreamOpened() | StreamClosed():
-                self._stream(counters, item)
+                self._stream(counters, item, now)
             case Malformed():
                 counters.sse_parse_errors += 1
                 self._thinned(
@@ -153,6 +153,22 @@ class Reporter:
             action=item.action,
             took_ms=round(item.took_s * 1000, 3),
         )
+        acted = Action.WOULD_CUT if item.would_cut else item.action
+        if acted is not Action.PASS:
+            self._thinned(
+                (counters.name, item.session, item.cursor, j.verdict),
+                now,
+                "policy.action",
+                level="warning",
+                upstream=counters.name,
+                session=item.session,
+                stream=item.stream,
+                mode=counters.mode,
+                action=acted,
+                verdict=j.verdict,
+                reason=j.reason,
+                certainty=j.certainty,
+            )
 
     def _count_judged(
         self, counters: UpstreamCounters, item: Judged, key: tuple[Verdict, Reason, Certainty]
@@ -160,7 +176,7 @@ class Reporter:
         counters.resume_verdicts[key] += 1
         if self._metrics.exemplars:
             counters.verdict_exemplars[key] = hash_session(item.session)
-        counters.events_lost += item.judgement.lost
+        counters.events_lost += item.lost_anew
         counters.events_duplicated += item.judgement.duplicated
         counters.resume_gap_events.observe(item.outstanding)
         counters.detection_seconds.observe(item.took_s)
@@ -242,7 +258,7 @@ class Reporter:
                     "quarantine.ended", upstream=counters.name, session=item.session, cause=item.cause
                 )
 
-    def _stream(self, counters: UpstreamCounters, item: StreamOpened | StreamClosed) -> None:
+    def _stream(self, counters: UpstreamCounters, item: StreamOpened | StreamClosed, now: float) -> None:
         match item:
             case StreamOpened():
                 counters.streams_open[item.kind] += 1
@@ -257,7 +273,9 @@ class Reporter:
             case StreamClosed():
                 counters.streams_open[item.kind] -= 1
                 counters.streams_closed[item.kind, item.cause] += 1
-                self._log.event(
+                self._thinned(
+                    (counters.name, item.session, item.stream, item.cause),
+                    now,
                     "stream.closed",
                     level="warning" if item.cause in ABNORMAL else "info",
                     upstream=counters.name,

@@ -270,9 +270,10 @@ class Listener:
             else:
                 connection.forward.close_after()
         standalone = [forward for forward in self._open() if forward.standalone]
-        for forward in standalone:
+        for place, forward in enumerate(standalone):
+            if place:
+                await asyncio.sleep(spread_s / len(standalone))
             forward.drain(clean=True)
-            await asyncio.sleep(spread_s / len(standalone))
         while self._open() and loop.time() < deadline:
             await asyncio.sleep(0.05)
         rest = self._open()

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 MARK = "DEMO_TEST_MARK"
 TIMEOUT_S = 60
 needs_sdk = pytest.mark.skipif(
-    find_spec("mcp") is None, reason="the demo needs the official MCP SDK: pip install 'forkwatch[demo]'"
+    find_spec("mcp") is None, reason="the demo needs the official MCP SDK: pip install '.[demo]'"
 )
 
 
@@ -161,7 +161,7 @@ def test_without_the_sdk(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"forkwatch: {says}")
-    assert err.endswith("; install it with: pip install 'forkwatch[demo]'\n")
+    assert err.endswith("; install it with: pip install '.[demo]' in a checkout (make demo does it)\n")
     assert err.count("\n") == 1
 
 

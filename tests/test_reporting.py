@@ -59,6 +59,7 @@ FORK = Judged(
     took_s=0.0114,
     replica="a",
     previous_replica=None,
+    lost_anew=7,
 )
 CLOSED = StreamClosed(
     session="abc",
@@ -118,7 +119,7 @@ def reported(item: Reportable) -> tuple[dict[str, float], list[dict[str, object]
 
 
 def test_a_judged_resume_is_counted_and_told_with_all_its_circumstances() -> None:
-    """The verdict, the losses, the three histograms, the action, and one error line."""
+    """The verdict, the losses, the three histograms, one error line, and one for the action."""
     desk = Desk()
     desk.reporter.report("tools", replace(FORK, action=Action.ANNOTATE, would_cut=True), 0.0)
     assert desk.changed() == {
@@ -157,8 +158,27 @@ def test_a_judged_resume_is_counted_and_told_with_all_its_circumstances() -> Non
             "previous_replica": None,
             "action": "annotate",
             "took_ms": 11.4,
-        }
+        },
+        {
+            "level": "warning",
+            "event": "policy.action",
+            "upstream": "tools",
+            "session": hash_session("abc"),
+            "stream": "p-7",
+            "mode": "observe",
+            "action": "would_cut",
+            "verdict": "fork",
+            "reason": "id_regressed",
+            "certainty": "proven",
+        },
     ]
+
+
+def test_a_loss_that_was_counted_before_is_not_counted_again() -> None:
+    """The line says what this resume lacks; the counter only what no resume of the cursor lacked before."""
+    changed, lines = reported(replace(FORK, lost_anew=2))
+    assert changed["events_lost_total"] == 2
+    assert lines[0]["lost"] == 7
 
 
 def test_unknown_time_away_is_not_observed() -> None:

@@ -7,6 +7,7 @@ container asks `forkwatch healthcheck` every few seconds, and pays for what is i
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -36,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in error.lines():
             print(line, file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ListenFailed as error:
         print(f"forkwatch: {error}", file=sys.stderr)
         return error.exit_code

@@ -24,7 +24,6 @@ def _summary(loaded: Loaded) -> list[str]:
         f"OK: {loaded.path or 'flags and environment'}",
         f"listen    {settings.listen}{' (TLS)' if settings.tls else ''}",
         f"status    {settings.status}",
-        f"admin     {settings.admin or 'off'}",
         f"state     {settings.state}",
     ]
     for upstream in settings.upstreams:

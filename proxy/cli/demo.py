@@ -8,7 +8,7 @@ import signal
 import sys
 from importlib import metadata
 
-INSTALL = "pip install 'forkwatch[demo]'"
+INSTALL = "pip install '.[demo]' in a checkout (make demo does it)"
 _SDK_GENERATION = "2"
 _ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 """Besides Ctrl-C: what ends a terminal or a job. The demo's processes end with it."""

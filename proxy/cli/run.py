@@ -9,6 +9,7 @@ import platform
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 from proxy import __version__
@@ -94,7 +95,7 @@ class _Process:
             log=log,
             request_inspect_bytes=settings.limits.request_inspect_bytes,
             gate_bytes=settings.limits.gate_bytes,
-            clock=loop.time,
+            clock=time.monotonic,
         )
         status = Status(self._metrics, settings.status, stalled=self._stalled)
         listener = Listener(settings, services, self._metrics)
@@ -110,7 +111,10 @@ class _Process:
             )
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled, signal.Signals(number).name)
-            expiry = loop.create_task(self._expire(loop))
+            signal.signal(
+                signal.SIGHUP, signal.SIG_IGN
+            )  # there is no reload: a terminal that closes ends nothing
+            expiry = loop.create_task(self._expire())
             await self._stop.wait()
             await self._drain(settings, status, listener, loop)
             expiry.cancel()
@@ -141,12 +145,13 @@ class _Process:
 
     # ---- while it runs
 
-    async def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _expire(self) -> None:
         """Let idle sessions go, a few seconds late at most."""
         while True:
             await asyncio.sleep(_EXPIRY_INTERVAL_S)
-            for name, item in self._ledger.expire(loop.time()):
-                self._reporter.report(name, item, loop.time())
+            now = time.monotonic()
+            for name, item in self._ledger.expire(now):
+                self._reporter.report(name, item, now)
 
     def _stalled(self, lag_s: float) -> None:
         self._log.event("loop.stalled", level="warning", lag_s=round(lag_s, 3))

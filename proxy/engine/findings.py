@@ -247,6 +247,8 @@ class Judged:
     took_s: float
     replica: str | None
     previous_replica: str | None
+    lost_anew: int = 0
+    """Of the judgement's `lost`, what no earlier resume of this cursor was already said to have lost."""
     action: Action = Action.PASS
     would_cut: bool = False
     """`enforce` would have cut, and is not in force."""

@@ -49,7 +49,7 @@ class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
     __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "left_by_client",
-                 "log", "owed", "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
+                 "log", "lost_for", "owed", "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
 
     def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
         self.serial = serial
@@ -79,6 +79,14 @@ class Stream:
         self.takeovers: tuple[float, ...] = ()
         """When connections took the stream from one still open; the newest five."""
         self.replica: str | None = None
+        self.lost_for: tuple[bytes, int] | None = None
+        """The cursor last judged with a loss, and how much."""
+
+    def lose(self, cursor: bytes, lost: int) -> int:
+        """Note a loss; returns what of it is new: a client that asks again has not lost more."""
+        before = self.lost_for[1] if self.lost_for is not None and self.lost_for[0] == cursor else 0
+        self.lost_for = (cursor, max(lost, before))
+        return max(0, lost - before)
 
     @property
     def label(self) -> str:

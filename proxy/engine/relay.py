@@ -480,6 +480,7 @@ class Relay:
                 took_s=now - since,
                 replica=resumption.replica,
                 previous_replica=resumption.previous_replica,
+                lost_anew=self.stream.lose(resumption.cursor, judgement.lost),
                 action=decision.action,
                 would_cut=decision.would_cut,
             )
