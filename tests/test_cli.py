@@ -102,7 +102,7 @@ def test_check_says_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
         "state     memory://",
         "upstream  default: / -> http://127.0.0.1:9000, enforce, ids auto",
     ]
-    assert [line.partition(": memory://")[0] for line in lines[6:]] == ["warning: state"]
+    assert [line.partition(": memory://")[0] for line in lines[5:]] == ["warning: state"]
     assert err == ""
 
 
