@@ -245,6 +245,15 @@ def test_unknown_flag_is_a_mistake_of_the_caller() -> None:
         load(None, flags={"colour": "red"}, env={})
 
 
+def test_an_action_that_cannot_be_taken_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    """A refusal is good behaviour: nothing is done about it, whatever the file wishes."""
+    text = "upstreams: [{url: 'http://h:1', actions: {refused: cut, rewound: cut}}]\n"
+    got = loaded(tmp_path, text).warnings
+    assert [line for line in got if "actions" in line] == [
+        "upstreams[0].actions.refused: has no effect; only fork, gap, crossed, rewound can be acted on"
+    ]
+
+
 def test_warnings_say_what_may_surprise(tmp_path: Path) -> None:
     """Each caution is one line that begins with its key."""
     text = "upstreams: [{url: 'https://h', tls: {verify: false}}]\nadmin: 'unix:/run/a.sock'\n"

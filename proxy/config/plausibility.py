@@ -54,6 +54,10 @@ def contradictions(settings: Settings, places: Places) -> Iterator[Problem]:
         yield from _key_pair(settings.tls, "tls", places)
 
 
+_ACTIONABLE = ("fork", "gap", "crossed", "rewound")
+"""The other verdicts say that nothing is wrong, or that nothing can be known: they always pass."""
+
+
 def cautions(settings: Settings) -> Iterator[str]:
     """What works but may surprise, as one line each."""
     yield (
@@ -68,6 +72,9 @@ def cautions(settings: Settings) -> Iterator[str]:
     for i, upstream in enumerate(settings.upstreams):
         if upstream.tls is not None and not upstream.tls.verify:
             yield f"upstreams[{i}].tls.verify: the certificate of {upstream.name!r} is not checked"
+        for key in upstream.actions:
+            if key.partition("/")[0] not in _ACTIONABLE:
+                yield f"upstreams[{i}].actions.{key}: has no effect; only {', '.join(_ACTIONABLE)} can be acted on"
 
 
 def _listeners(settings: Settings, places: Places) -> Iterator[Problem]:
