@@ -192,6 +192,8 @@ class Forward:
         complete = content.is_eof()
         body = content.read_nowait() if complete else b""
         if exchange is not None and exchange.needs_upload and not complete:
+            if self._request.headers.get("Expect", "").lower() == "100-continue":
+                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")  # the upstream is not asked: nobody else would
             body, complete = await self._read_ahead()
         if complete and exchange is not None:
             small = len(body) <= self._services.request_inspect_bytes

@@ -127,7 +127,11 @@ class Attachment:
             return None
         if self._begins() and self._comes_before(parsed):
             self.begin_epoch()
-        reused = bool(session.owners(shown.id_word, shown.word, stream))
+        owners = session.owners(shown.id_word, shown.word, stream)
+        if owners and self.kind is AttachmentKind.RESUME and all(how is Known.SAME for _, how in owners):
+            session.complete = False  # a replay from beyond the window: it has its owner there
+            return None
+        reused = bool(owners)
         self._append(shown, raw, parsed)
         return Raised(Finding.ID_REUSED, session.name, stream.label, "another stream") if reused else None
 

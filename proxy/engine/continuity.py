@@ -78,19 +78,28 @@ class Resume:
     over and must not be asked again. `lost` and `duplicated` of a judgement are lower bounds.
     """
 
-    __slots__ = ("_attached", "_certain", "_deferred", "_guess", "_high", "_hole", "_last", "_read_as",
-                 "_rewind", "_rewind_unique", "_rewind_unsure", "_skipped", "_todo", "_unnumbered",
-                 "baseline", "cursor", "duplicated", "outstanding", "parsed", "session",
-                 "struck")  # fmt: skip
+    __slots__ = ("_attached", "_certain", "_current", "_deferred", "_guess", "_high", "_hole", "_last", "_read_as",
+                 "_recycled", "_rewind", "_rewind_unique", "_rewind_unsure", "_skipped", "_todo", "_unnumbered",
+                 "baseline", "cursor", "duplicated", "outstanding", "parsed", "session", "struck")  # fmt: skip
 
     def __init__(
-        self, session: Session, cursor: bytes, found: Baseline | Ambiguous | None, *, attached: bool
+        self,
+        session: Session,
+        cursor: bytes,
+        found: Baseline | Ambiguous | None,
+        *,
+        attached: bool,
+        recycled: bool = False,
     ) -> None:
         """Begin when the response head has come. `found` is the cursor's place in the ledger.
 
         `attached`: the server may still take an earlier connection of the same stream for open.
+        `recycled`: the session had been ended when the resume was sent, and is ended still.
         """
         self.session = session
+        self._recycled = recycled
+        self._current = isinstance(found, Baseline) and found.log.epoch == session.epoch
+        """The cursor was of the newest epoch when the resume opened."""
         self.cursor = cursor
         self.baseline = found
         self._guess = guess(cursor)
@@ -128,7 +137,7 @@ class Resume:
 
     def opened(self, *, encoded: bool) -> Judgement | None:
         """Rules 2 and 3, and what cannot be read: known before any frame."""
-        if self.session.ended:
+        if self._recycled:
             return Judgement(Verdict.FORK, Reason.SESSION_RECYCLED, lost=self.outstanding)
         if encoded:
             return _suspect(Verdict.UNVERIFIABLE, Reason.ENCODED)
@@ -319,7 +328,7 @@ class Resume:
             return self._past_outstanding(shown, parsed)
         if self._deferred:
             return self._filled(shown, parsed)
-        if self.baseline.log.epoch != self.session.epoch:
+        if not self._current:
             return Judgement(Verdict.FORK, Reason.EPOCH_CHANGED, got=shown.id)
         if (jump := self._jump(shown, parsed)) is not None:
             if self._decides_now():

@@ -43,8 +43,8 @@ class Exchange:
     """
 
     __slots__ = ("_body", "_deadline_s", "_gate_bytes", "_ledger", "_out", "_pending", "_replied",
-                 "_request", "_stream", "_upload_known", "_upstream", "_withdrawn", "drops_session", "handle",
-                 "relay", "session")  # fmt: skip
+                 "_request", "_stream", "_upload_known", "_upstream", "_was_ended", "_withdrawn", "drops_session",
+                 "handle", "relay", "session")  # fmt: skip
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Exchange:
         self.session: Session | None = None
         if request.session is not None:
             self._join(ledger.find(upstream, request.session, now))
+        self._was_ended = self.session is not None and self.session.ended
 
     def _join(self, session: Session | None) -> None:
         """The exchange belongs to this session, and is cut with it."""
@@ -327,7 +328,13 @@ class Exchange:
             if found is None and session.complete:
                 self._report(Raised(Finding.CURSOR_NOT_VALIDATED, session.name))
         return stream, Resumption(
-            resume=Resume(session, cursor, found, attached=self._may_seem_attached(stream, now)),
+            resume=Resume(
+                session,
+                cursor,
+                found,
+                attached=self._may_seem_attached(stream, now),
+                recycled=session.ended and self._was_ended,
+            ),
             policy=self._upstream.policy,
             deadline_s=self._deadline_s,
             gate_bytes=self._gate_bytes,
@@ -427,8 +434,9 @@ class Exchange:
             return [Withdraw()]
         self._replied = True
         if method == "POST":
+            over = self._pending.keys() - self._still_pending()
             self._requests_are_over()
-            return quarantine.answer_post(session, why, self._body)
+            return quarantine.answer_post(session, why, self._body, over)
         if self._request.resumes:
             self._judge_without_stream(INTERRUPTED, now, None)
         self._out += quarantine.answer_get(session, why, self._resumed_stream(session), method)

@@ -18,7 +18,7 @@ from typing import Protocol
 from proxy.engine.commands import Command
 from proxy.engine.digest import PRIMING
 from proxy.engine.findings import AttachmentKind, Judgement, Reason
-from proxy.engine.ids import Dialect, EventId, Evidence
+from proxy.engine.ids import INTEGER, Dialect, EventId, Evidence
 from proxy.engine.jsonrpc import RequestId
 from proxy.engine.log import Known, Log, known
 from proxy.engine.owners import Owners
@@ -48,8 +48,9 @@ class Bounds:
 class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
-    __slots__ = ("attachments", "born", "detached_at", "former", "grown", "high", "kind", "last", "left_by_client",
-                 "log", "lost_for", "owed", "replica", "retry_ms", "serial", "shown", "takeovers", "unnumbered")  # fmt: skip
+    __slots__ = ("attachments", "born", "connections", "detached_at", "former", "grown", "high", "kind", "last",
+                 "left_by_client", "log", "lost_for", "owed", "replica", "retry_ms", "serial", "shown",
+                 "takeovers", "unnumbered")  # fmt: skip
 
     def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
         self.serial = serial
@@ -72,6 +73,9 @@ class Stream:
         self.owed: tuple[str, ...] = ()
         """Keys of the requests whose responses this stream owes."""
         self.attachments = 0
+        """Connections that are open."""
+        self.connections = 0
+        """Connections that there ever were."""
         self.detached_at: float | None = None
         self.left_by_client = False
         """The last connection ended because its client went: the server may not have noticed yet."""
@@ -211,8 +215,9 @@ class Session:
         del self.streams[stream.serial]
         if self.standalone is stream:
             self.standalone = None
-        for key in stream.owed:
-            self.settle(key)
+        if not stream.attachments:  # else it still owes them, known or not
+            for key in stream.owed:
+                self.settle(key)
         self.complete = False
         logs = [stream.log, *stream.former]
         self._grow(-_STREAM_BYTES - 16 * sum(len(log) for log in logs))
@@ -382,7 +387,7 @@ class Session:
         stream.last = parsed
         stream.shown += 1
         self.shown = stream.grown = self.shown + 1
-        if word != PRIMING:
+        if word != PRIMING or self.evidence.dialect is INTEGER:  # a primed number is shown, too
             self.upstream.claim(self, id_word, parsed)
 
     def place_aside(self, stream: Stream, id_word: int, word: int = PRIMING) -> None:

@@ -8,7 +8,7 @@ instead, once, since most clients hang on a 404 there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from proxy.engine import terminal
 from proxy.engine.commands import Command, Elsewhere, Report, Respond
@@ -51,12 +51,21 @@ def error_events(session: Session, quarantine: Quarantine, stream: Stream) -> by
     return terminal.error_events(ids, quarantine.judgement, quarantine.cursor, session.key)
 
 
-def answer_post(session: Session, quarantine: Quarantine, body: RequestBody | None) -> list[Command]:
-    """The answer to a POST that was under way: an error for each of its requests; a 404 if it has none."""
-    if body is None or not body.request_ids:
+def answer_post(
+    session: Session, quarantine: Quarantine, body: RequestBody | None, over: Collection[str] = ()
+) -> list[Command]:
+    """The answer to a POST that was under way: an error for each request in flight; a 404 if none is.
+
+    `over`: the keys of its requests that have been answered or cancelled meanwhile.
+    """
+    if body is None:
+        return refuse(session, quarantine, "POST")
+    asked = zip(body.request_keys, body.request_ids, strict=True)
+    ids = tuple(request_id for key, request_id in asked if key not in over)
+    if not ids:
         return refuse(session, quarantine, "POST")
     content = terminal.error_body(
-        body.request_ids,
+        ids,
         batch=body.batch,
         judgement=quarantine.judgement,
         cursor=quarantine.cursor,

@@ -15,7 +15,7 @@ from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
 from proxy.engine.commands import HOLD, PASS, Abort, Command, Finish, Report, Send, WakeAfter
 from proxy.engine.continuity import FrameKind, Resume, Shown
-from proxy.engine.digest import LARGE, PRIMING, UNKNOWN, digest_asking, id_word, oversized_answers, read
+from proxy.engine.digest import LARGE, UNKNOWN, digest_asking, id_word, oversized_answers, read
 from proxy.engine.findings import (
     Action,
     AttachmentKind,
@@ -37,7 +37,6 @@ from proxy.engine.findings import (
 )
 from proxy.engine.ids import RMCP
 from proxy.engine.ledger import Member, Session, Stream
-from proxy.engine.log import Known, known
 from proxy.engine.outlet import Outlet, void
 from proxy.engine.policy import Decision, Mode, Policy, decide
 from proxy.engine.sessions import Ledger, missing_responses
@@ -46,6 +45,8 @@ from proxy.engine.sse import Frame, Scanner
 _MESSAGE = b"message"
 _EMPTY_PAYLOADS = (b"{}", b"null")
 """What some servers replay a priming frame as."""
+_SPOKEN = (b'"jsonrpc"', b'"method"', b'"result"', b'"error"')
+"""A payload with none of these members is no JSON-RPC message: some servers send such as heartbeats."""
 _RMCP_RETRY_MS = 3000
 """rmcp primes with `id: 0` and this `retry:` before any id tells it from other integers."""
 
@@ -93,7 +94,7 @@ class Relay:
     """
 
     __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
-                 "_malformed", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
+                 "_malformed", "_nth", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
                  "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "bytes", "events",
                  "kind", "session", "stream")  # fmt: skip
 
@@ -134,6 +135,8 @@ class Relay:
         self._first_id: bytes | None = None
         self._last_id: bytes | None = None
         self._malformed = 0
+        self._nth = 0
+        """Which of its stream's connections this is."""
         self._progress = 0
         self._progress_at = now
         self._reported_overdue = False
@@ -159,6 +162,8 @@ class Relay:
         session, resumption = self.session, self._resumption
         self._report(StreamOpened(self._session_name(), self.stream.label, self.kind))
         self.stream.attachments += 1
+        self.stream.connections += 1
+        self._nth = self.stream.connections
         if session is not None and self._state is State.UNREADABLE:
             session.complete = False
         if resumption is not None:
@@ -222,7 +227,7 @@ class Relay:
             return PASS
         if self.judging and self._resumption is not None:
             overdue = now - self._progress_at >= self._resumption.deadline_s
-            superseded = self.stream.attachments > 1
+            superseded = self.stream.attachments > 1 or self.stream.connections > self._nth
             judgement = self._resumption.resume.ended(how, overdue=overdue, superseded=superseded)
             self._judge(judgement, None, now, gone=how is Ending.CLIENT_LEFT)
         if self._state is State.CUT:
@@ -397,14 +402,11 @@ class Relay:
             return FrameKind.NOTHING
         if frame.empty or not frame.has_data:
             return FrameKind.NOTHING if raw is None else FrameKind.PRIMING
-        if raw is None or frame.payload not in _EMPTY_PAYLOADS:
-            return FrameKind.MESSAGE
-        return FrameKind.PRIMING if self._primed(id_word(raw)) else FrameKind.MESSAGE
-
-    def _primed(self, word: int) -> bool:
-        """Whether priming frames, and they alone, have shown this id on any stream of the session."""
-        streams = () if self.session is None else self.session.streams.values()
-        return any(known(stream.log, word, PRIMING)[0] is Known.PRIMED for stream in streams)
+        payload = frame.payload
+        if raw is not None:
+            return FrameKind.PRIMING if payload in _EMPTY_PAYLOADS else FrameKind.MESSAGE
+        spoken = payload is None or any(member in payload for member in _SPOKEN)
+        return FrameKind.MESSAGE if spoken else FrameKind.NOTHING
 
     def _judge_frame(self, shown: Shown, frame: Frame | None, now: float) -> None:
         """Judge the frame, if there is a resume to judge, then record it; None: it is not whole yet."""
@@ -551,7 +553,7 @@ class Relay:
         stream.left_by_client = how is Ending.CLIENT_LEFT
         if not stream.owed:
             return
-        if session is not None and len(stream.log):
+        if session is not None and len(stream.log) and stream.serial in session.streams:
             self._ledger.await_resume(session, stream, now)
         elif how is Ending.CLIENT_LEFT or not readable:
             self._settle(stream.owed)  # the client gave up, or what came could not be read
