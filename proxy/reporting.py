@@ -6,6 +6,7 @@ thinned by `Repeats`. Nothing here decides anything, and no bytes of a peer make
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Hashable
 
 from proxy.engine.findings import (
@@ -58,6 +59,10 @@ ABNORMAL = frozenset(
 """Ends of a stream that its log line warns of."""
 
 
+_SECRET_CHARS = 8
+"""A shorter session id is no secret, and could stand anywhere by chance."""
+
+
 class Reporter:
     """Counts and logs what the engine hands the shell, for every upstream of one process."""
 
@@ -90,7 +95,7 @@ class Reporter:
                     "resume.attempted",
                     upstream=counters.name,
                     session=item.session,
-                    cursor=item.cursor,
+                    cursor=without_session(item.cursor, item.session),
                 )
             case SessionOpened() | SessionClosed():
                 self._session(counters, item)
@@ -139,10 +144,10 @@ class Reporter:
             verdict=j.verdict,
             reason=j.reason,
             certainty=j.certainty,
-            cursor=item.cursor,
-            high=item.high,
+            cursor=without_session(item.cursor, item.session),
+            high=without_session(item.high, item.session),
             outstanding=item.outstanding,
-            first_id=item.first_id,
+            first_id=without_session(item.first_id, item.session),
             lost=j.lost,
             duplicated=j.duplicated,
             epoch=item.epoch,
@@ -284,7 +289,7 @@ class Reporter:
                     kind=item.kind,
                     cause=item.cause,
                     events=item.events,
-                    last_id=item.last_id,
+                    last_id=without_session(item.last_id, item.session),
                     bytes=item.bytes,
                     duration_s=round(item.duration_s, 3),
                     ttfb_ms=None if item.ttfb_s is None else round(item.ttfb_s * 1000, 3),
@@ -300,3 +305,12 @@ class Reporter:
         if unsaid:
             fields["repeated"] = unsaid
         self._log.event(event, level=level, **fields)
+
+
+def without_session(event_id: bytes | None, session: str) -> bytes | None:
+    """An event id as it may be logged: some servers put the session's own id into it, plain or in base64."""
+    if event_id is None or len(session) < _SECRET_CHARS:
+        return event_id
+    raw = session.encode("utf-8", "surrogateescape")
+    hashed = hash_session(session).encode()
+    return event_id.replace(raw, hashed).replace(b64encode(raw), hashed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64encode
 from dataclasses import replace
 from itertools import product
 
@@ -179,6 +180,16 @@ def test_a_loss_that_was_counted_before_is_not_counted_again() -> None:
     changed, lines = reported(replace(FORK, lost_anew=2))
     assert changed["events_lost_total"] == 2
     assert lines[0]["lost"] == 7
+
+
+def test_a_session_id_inside_an_event_id_is_hashed() -> None:
+    """The Java SDK's response ids are the session's; the C# SDK's hold it in base64."""
+    session = "9f8e7d6c5b4a39281706f5e4d3c2b1a0"
+    shown = hash_session(session)
+    ids = session.encode(), b64encode(session.encode()) + b":X19nZXRfXw==:7", b"7"
+    item = replace(FORK, session=session, cursor=ids[0], high=ids[1], first_id=ids[2])
+    _, (line,) = reported(item)
+    assert (line["cursor"], line["high"], line["first_id"]) == (shown, f"{shown}:X19nZXRfXw==:7", "7")
 
 
 def test_unknown_time_away_is_not_observed() -> None:

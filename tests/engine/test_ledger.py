@@ -471,7 +471,12 @@ def test_what_is_counted_is_what_is_held(steps: list[tuple[int, str, int]]) -> N
 def test_a_client_that_asks_again_has_not_lost_more() -> None:
     """A loss counts once for a cursor, and what it grows by; another cursor's is another loss."""
     stream = session_of().open_stream(AttachmentKind.GET)
-    assert [stream.lose(b"5", 2), stream.lose(b"5", 2), stream.lose(b"5", 3), stream.lose(b"6", 2)] == [2, 0, 1, 2]
+    assert [stream.lose(b"5", 2), stream.lose(b"5", 2), stream.lose(b"5", 3), stream.lose(b"6", 2)] == [
+        2,
+        0,
+        1,
+        2,
+    ]
 
 
 def test_a_word_that_only_straddles_two_is_not_found() -> None:
