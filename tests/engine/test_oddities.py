@@ -91,9 +91,9 @@ def test_a_replay_from_beyond_the_window_reuses_no_id() -> None:
     """Its events have their owner in the stream that showed them, remembered or not."""
     made = Drive(bounds=Bounds(ids_per_stream=8))
     made.initialize()
-    frames = [event(n) for n in range(1, 40)]
+    frames = [event(f"{n:032x}") for n in range(1, 40)]
     made.show(*frames)
-    made.get(20).send(*frames[20:])
+    made.get(f"{20:032x}").send(*frames[20:])
     assert made.findings == []
 
 
