@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
-from tests.scenarios.exchange import Exchange, one
+from tests.scenarios.exchange import STEP_TIMEOUT_S, Exchange, one
 from tests.scenarios.frames import event, priming, result
 from tests.scenarios.lab import Lab
 
@@ -107,3 +108,40 @@ async def test_a_suspicion_is_not_enough_to_cut(lab: Lab) -> None:
     call = await (await lab.call(11)).stream(result(None, 11))
     await call.end()
     assert call.status == 200
+
+
+async def forked(lab: Lab) -> None:
+    """The session is cut for a fork."""
+    lab.path = "/enforce"
+    await lab.initialize()
+    await lab.relay(event(1), event(2), event(3), request=10)
+    resumed = await (await lab.get("3")).stream()
+    await resumed.offer(event(1, "e2-1"))
+    await error_of(resumed)
+
+
+async def test_a_refusal_to_head_has_no_body(lab: Lab) -> None:
+    """What follows on a kept connection would be taken for the next answer."""
+    await forked(lab)
+    reader, writer = await asyncio.open_connection("127.0.0.1", lab.proxy.port)
+    head = f"HEAD {lab.path} HTTP/1.1\r\nHost: h\r\nMcp-Session-Id: {lab.session}\r\n"
+    writer.write(f"{head}Connection: close\r\n\r\n".encode())
+    answer = await asyncio.wait_for(reader.read(), STEP_TIMEOUT_S)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert answer.endswith(b"\r\n\r\n")
+    assert answer.count(b"\r\n\r\n") == 1
+
+
+async def test_a_client_that_waits_to_upload_to_a_cut_session_is_told_to(lab: Lab) -> None:
+    """The upstream is not asked, so the `100 Continue` is the proxy's; then comes the refusal."""
+    await forked(lab)
+    body = b'{"jsonrpc":"2.0","id":11,"method":"tools/call"}'
+    reader, writer = await asyncio.open_connection("127.0.0.1", lab.proxy.port)
+    head = f"POST {lab.path} HTTP/1.1\r\nHost: h\r\nMcp-Session-Id: {lab.session}\r\nConnection: close\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n".encode())
+    first = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), STEP_TIMEOUT_S)
+    assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    assert (await asyncio.wait_for(reader.read(), STEP_TIMEOUT_S)).startswith(b"HTTP/1.1 404 ")
+    writer.close()
