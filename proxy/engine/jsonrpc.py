@@ -233,14 +233,6 @@ def _ids_as_sent(body: bytes, read: tuple[RequestId, ...]) -> tuple[RequestId, .
     return exact
 
 
-def answer_keys(body: bytes) -> tuple[str, ...]:
-    """Return the keys of the requests that a JSON answer answers; none if it is no JSON."""
-    try:
-        return message(parse(body)).answers
-    except ValueError:
-        return ()
-
-
 def session_error_in_body(body: bytes) -> bool:
     """Whether a JSON answer says that the session is gone, whatever its HTTP status says."""
     try:

@@ -43,8 +43,6 @@ from proxy.engine.sessions import Ledger, missing_responses
 from proxy.engine.sse import Frame, Scanner
 
 _MESSAGE = b"message"
-_EMPTY_PAYLOADS = (b"{}", b"null")
-"""What some servers replay a priming frame as."""
 _SPOKEN = (b'"jsonrpc"', b'"method"', b'"result"', b'"error"')
 """A payload with none of these members is no JSON-RPC message: some servers send such as heartbeats."""
 _RMCP_RETRY_MS = 3000
@@ -382,6 +380,8 @@ class Relay:
                         self._raise(Finding.ERROR_IN_SUCCESS)
                     if message.is_ping and raw is None:
                         kind = FrameKind.NOTHING
+                    elif message.trivial:  # what some servers replay a priming frame as
+                        kind = FrameKind.PRIMING
         if self._attachment is not None:
             self._judge_frame(Shown(kind, raw, 0 if raw is None else id_word(raw), word), frame, now)
         if self._state is State.CUT:
@@ -403,9 +403,7 @@ class Relay:
         if frame.empty or not frame.has_data:
             return FrameKind.NOTHING if raw is None else FrameKind.PRIMING
         payload = frame.payload
-        if raw is not None:
-            return FrameKind.PRIMING if payload in _EMPTY_PAYLOADS else FrameKind.MESSAGE
-        spoken = payload is None or any(member in payload for member in _SPOKEN)
+        spoken = raw is not None or payload is None or any(member in payload for member in _SPOKEN)
         return FrameKind.MESSAGE if spoken else FrameKind.NOTHING
 
     def _judge_frame(self, shown: Shown, frame: Frame | None, now: float) -> None:

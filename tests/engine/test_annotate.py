@@ -52,7 +52,7 @@ STREAMS = {
     "blank_lines": b"\n\n" + FORKED + b"\n\n\n" + event(2, "reborn"),
     "crlf": crlf(KEEP_ALIVE + FORKED + event(2, "reborn")),
     "cr": cr(KEEP_ALIVE + FORKED + event(2, "reborn")),
-    "mixed": b"id: 1\r\ndata: {\rdata:}\n\r\n" + b'id: 2\rdata: {"n":3}\n\r' + event(3, "reborn"),
+    "mixed": b'id: 1\r\ndata: {"n":\rdata:1}\n\r\n' + b'id: 2\rdata: {"n":3}\n\r' + event(3, "reborn"),
     "mixed_again": b': k\r\r\nid: 1\ndata: {"n":1}\r\n\nid: 2\ndata: {"n":2}\r\r\nid: 3\r\ndata: {"n":3}\r\r',
     "bom": BOM + FORKED + event(2, "reborn"),
     "bom_crlf": BOM + crlf(FORKED),

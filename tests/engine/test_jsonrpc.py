@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from proxy.engine.jsonrpc import (
     RequestBody,
-    answer_keys,
     message,
     parse,
     parse_exactly,
@@ -205,9 +204,9 @@ ANSWERS: dict[str, tuple[object, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("body", "keys"), ANSWERS.values(), ids=ANSWERS)
-def test_answer_keys(body: object, keys: tuple[str, ...]) -> None:
+def test_what_a_message_answers(body: object, keys: tuple[str, ...]) -> None:
     """An answer names the requests it answers."""
-    assert answer_keys(json.dumps(body).encode()) == keys
+    assert message(body).answers == keys
 
 
 SESSION_ERRORS: dict[str, tuple[object, bool]] = {
@@ -288,7 +287,7 @@ def test_message(value: object, expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("body", BOMBS.values(), ids=BOMBS)
 def test_bombs_are_no_bodies(body: bytes) -> None:
     """A body nested or long beyond reason says nothing, and harms nobody."""
-    assert (requests(body), answer_keys(body), session_error_in_body(body)) == (None, (), False)
+    assert (requests(body), session_error_in_body(body)) == (None, False)
 
 
 JSON = st.recursive(
@@ -308,5 +307,4 @@ def test_no_body_raises(body: bytes) -> None:
     """Whatever a body holds, reading it raises nothing, and each request has one key and one id."""
     found = requests(body)
     assert found is None or [request_key(one) for one in found.request_ids] == list(found.request_keys)
-    answer_keys(body)
     session_error_in_body(body)
