@@ -6,12 +6,13 @@
 #   make lint       ruff check, ruff format --check, mypy --strict
 #   make scenarios  the wire scenarios alone: scripted ends around the real process
 #   make peers      real MCP servers and clients, set up under .peers/ (needs node >= 20, else brings its own)
-#   make ops        rules, alerts and dashboards against a real Prometheus, Alertmanager and Grafana's types (Debian, root)
+#   make ops        dashboards, rules, alerts against a real Prometheus; deployment files against their schemas (Debian, root)
+#   make image-test builds the container image without a container engine, and runs it (Debian, root; minutes)
 #   make bench      what the proxy costs on this machine
 #   make clean      remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format scenarios peers ops bench clean
+.PHONY: help demo run test lint format scenarios peers ops image-test bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,7 +26,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do \
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help:
-	@sed -n '3,12s/^# *//p' Makefile
+	@sed -n '3,13s/^# *//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { \
@@ -74,10 +75,15 @@ peers: $(VENV)/.dev-ready
 # Installing Debian's packages would start their services as well; policy-rc.d keeps them from it. What cannot be
 # installed here is skipped by the tests, which say what they miss.
 ops: $(VENV)/.dev-ready
-	@command -v promtool amtool >/dev/null || tests/dashboards/setup.sh
+	@{ command -v promtool && command -v amtool; } >/dev/null || tests/dashboards/setup.sh
 	@cd tests/dashboards/grafana && { test -d node_modules || ! command -v npm >/dev/null || \
 	  npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2; }
-	@$(BIN)/python -m pytest tests/dashboards -m ops -rs $(ARGS)
+	@tests/packaging/setup.sh ops
+	@$(BIN)/python -m pytest tests/dashboards tests/packaging -m ops -rs $(ARGS)
+
+image-test: $(VENV)/.dev-ready
+	@tests/packaging/setup.sh image
+	@$(BIN)/python -m pytest tests/packaging -m image -rs $(ARGS)
 
 bench: $(VENV)/.dev-ready
 	@$(BIN)/python -m tests.bench $(ARGS)

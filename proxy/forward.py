@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -276,12 +277,21 @@ class Forward:
             self._write(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def received(self, head: ResponseHead | None, body: bytes, ended: bool) -> None:
-        """What one read of the upstream brought: it leaves in one write."""
+        """What one read of the upstream brought: it leaves in one write. One in so many is timed."""
         if self._phase is Phase.OVER:
             return
+        counters = self._route.counters
+        counters.reads_to_sample -= 1
+        began = 0.0 if counters.reads_to_sample > 0 else time.perf_counter()
         if head is None and not ended:
             self._body(body)
-            return
+        else:
+            self._begin_or_end(head, body, ended)
+        if began:
+            counters.sample_overhead(time.perf_counter() - began)
+
+    def _begin_or_end(self, head: ResponseHead | None, body: bytes, ended: bool) -> None:
+        """A read with the head, the end, or both, and perhaps a part of the body."""
         batch = self._batch = []
         if head is not None:
             self._begin(head)
@@ -298,8 +308,8 @@ class Forward:
         if self._phase is Phase.OVER:
             return
         began = self.began
-        self._route.counters.count_error(error.reason)
-        self._log_error(error)
+        services = self._services
+        services.reporter.failed(self._route.settings.name, error, self._request.method, services.clock())
         cause = CloseCause.UPSTREAM_IDLE if isinstance(error, UpstreamIdle) else None
         self._ask_ended(Ending.UPSTREAM_FAILED, cause)
         if self._done.done():
@@ -618,14 +628,3 @@ class Forward:
         exchange, self._exchange = self._exchange, None
         self._failed_open("detector", error)
         return b"" if exchange is None else exchange.abandon()
-
-    def _log_error(self, error: ProxyError) -> None:
-        self._services.log.event(
-            "upstream.error",
-            level="warning",
-            upstream=self._route.settings.name,
-            reason=error.reason,
-            error=str(error),
-            method=self._request.method,
-            status=error.status,
-        )

@@ -35,12 +35,12 @@ EVENTS: dict[str, frozenset[str]] = {
     for name, keys in {
         "proxy.started": "version python pid config upstreams mode",
         "proxy.ready": "listen status admin",
-        "proxy.stopping": "reason open_streams",
+        "proxy.stopping": "reason",
         "proxy.stopped": "took_s streams_cut",
         "config.loaded": "path upstreams warnings",
-        "config.reloaded": "path changed",
+        "config.reloaded": "path changed restart_needed warnings",
         "config.rejected": "path errors",
-        "policy.changed": "mode previous_mode by ttl_s",
+        "policy.changed": "mode previous_mode by ttl_s released",
         "session.opened": "protocol followed",
         "session.closed": "reason",
         "session.evicted": "reason",
@@ -51,16 +51,14 @@ EVENTS: dict[str, frozenset[str]] = {
         "stream.closed": "kind cause events last_id bytes duration_s ttfb_ms repeated",
         "resume.attempted": "cursor repeated",
         "resume.judged": "verdict reason certainty cursor high outstanding first_id lost duplicated epoch"
-        " in_flight away_s replica previous_replica action took_ms repeated",
+        " in_flight away_s replica previous_replica action took_ms hint repeated",
         "finding.raised": "finding detail repeated",
         "policy.action": "mode action verdict reason certainty repeated",
         "upstream.error": "reason error method status repeated",
         "check.failed_open": "component error",
         "sse.malformed": "detail repeated",
-        "store.error": "operation error repeated",
-        "store.recovered": "down_s",
         "drain.started": "delay_s spread_s deadline_s open_streams",
-        "drain.finished": "took_s streams_cut",
+        "drain.finished": "took_s streams_cut undone",
         "loop.stalled": "lag_s",
         "log.dropped": "count",
         "admin.request": "method path peer status",
@@ -103,16 +101,29 @@ class LogSettings(Protocol):
 class Log:
     """Writes the catalogue's events. Made by `open_log`; `close` it, or the last lines are lost."""
 
-    def __init__(self, shape: _Shape, renderer: Processor, level: str, stream: BinaryIO) -> None:
-        def dropped_line(count: int) -> bytes:
-            fields: EventDict = {"event": "log.dropped", "count": count}
-            return _line(None, "warning", renderer(None, "warning", shape(None, "warning", fields)))
+    def __init__(
+        self,
+        settings: LogSettings,
+        stream: BinaryIO,
+        env: Mapping[str, str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._stream = stream
+        self._env = env
+        self._clock = clock
+        self.tap: Callable[[EventDict], None] | None = None
+        """Sees each line that is written, as its fields in order; must neither change them nor raise."""
+        self._shape, self._render = self._lines(settings)
+        self._writer = LineWriter(stream, notice=self._dropped_line)
+        self.apply(settings)
 
-        self._writer = LineWriter(stream, notice=dropped_line)
+    def apply(self, settings: LogSettings) -> None:
+        """Write by these settings from now on."""
+        self._shape, self._render = self._lines(settings)
         logger: FilteringBoundLogger = structlog.wrap_logger(
             self._writer,
-            processors=[shape, renderer, _line],
-            wrapper_class=structlog.make_filtering_bound_logger(level),
+            processors=[self._shape, self._show, self._render, _line],
+            wrapper_class=structlog.make_filtering_bound_logger(settings.level),
         ).bind()
         self._say: dict[Level, Callable[..., object]] = {
             "debug": logger.debug,
@@ -120,6 +131,25 @@ class Log:
             "warning": logger.warning,
             "error": logger.error,
         }
+
+    def _lines(self, settings: LogSettings) -> tuple[_Shape, Processor]:
+        terminal = self._stream.isatty()
+        console = settings.format == "console" or (settings.format == "auto" and terminal)
+        shape = _Shape(settings, self._clock, printable=console)
+        if not console:
+            return shape, structlog.processors.JSONRenderer(orjson.dumps)
+        colors = terminal and not self._env.get("NO_COLOR")
+        return shape, structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, timestamp_key="ts")
+
+    def _show(self, _logger: object, _level: str, fields: EventDict) -> EventDict:
+        """A structlog processor: what `tap` sees."""
+        if self.tap is not None:
+            self.tap(fields)
+        return fields
+
+    def _dropped_line(self, count: int) -> bytes:
+        fields = self._shape(None, "warning", {"event": "log.dropped", "count": count})
+        return _line(None, "warning", self._render(None, "warning", fields))
 
     @property
     def dropped(self) -> int:
@@ -152,14 +182,7 @@ def open_log(
 
     `clock` gives Unix seconds.
     """
-    stream = sys.stdout.buffer if stream is None else stream
-    console = settings.format == "console" or (settings.format == "auto" and stream.isatty())
-    shape = _Shape(settings, clock, printable=console)
-    if not console:
-        return Log(shape, structlog.processors.JSONRenderer(orjson.dumps), settings.level, stream)
-    colors = stream.isatty() and not env.get("NO_COLOR")
-    renderer = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, timestamp_key="ts")
-    return Log(shape, renderer, settings.level, stream)
+    return Log(settings, sys.stdout.buffer if stream is None else stream, env, clock)
 
 
 class Repeats:
@@ -229,10 +252,7 @@ class _Shape:
     def _event_id(self, value: object) -> str | None:
         if value is None:
             return None
-        if not self._hash_event_ids:
-            return self._text(value, EVENT_ID_CHARS)
-        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
-        return f"e_{blake2b(raw, digest_size=6).hexdigest()}"
+        return hash_event_id(value) if self._hash_event_ids else self._text(value, EVENT_ID_CHARS)
 
     def _value(self, value: object) -> object:
         match value:
@@ -251,11 +271,20 @@ class _Shape:
     def _text(self, value: object, cap: int = TEXT_CHARS) -> str:
         text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
         text = text[:cap]
-        if text.isprintable():
-            return text
-        if self._printable:
+        if self._printable and not text.isprintable():
             return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-        return text.translate(_UNSAFE)
+        return safe(text)
+
+
+def safe(text: str) -> str:
+    """`text` as JSON may carry it to people: without what steers a terminal or ends a line."""
+    return text if text.isprintable() else text.translate(_UNSAFE)
+
+
+def hash_event_id(value: object) -> str:
+    """An event id as it is shown under `log.event_ids: hash`."""
+    raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+    return f"e_{blake2b(raw, digest_size=6).hexdigest()}"
 
 
 def _line(_logger: object, _level: str, rendered: object) -> bytes:

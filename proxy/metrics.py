@@ -5,20 +5,21 @@ client library. The event loop's thread writes, a scrape in another thread reads
 may be one event behind itself but never fails. Every child the engine can produce exists at 0 from
 the start, since a counter that first appears at 1 never fires an alert on its increase.
 
-The budget is 250 series an upstream. It decides how many buckets a histogram has here and that
+The budget is 250 series an upstream. It decides how many buckets a histogram has (`proxy.tally`) and that
 `http_requests` holds a bounded number of status codes; `tests/test_metrics.py` counts the series.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from proxy import tally
 from proxy.engine.findings import (
     PRODUCIBLE,
     Action,
@@ -32,6 +33,7 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.errors import UPSTREAM_ERROR_REASONS, ConfigError, Problem
+from proxy.tally import Tally
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -47,13 +49,10 @@ COMPONENTS = ("detector", "gate", "relay", "report")
 """What can fail on a stream: judging, holding a frame back, carrying the bytes, counting and logging."""
 HTTP_CHILDREN = 24
 """Pairs of method and status counted apart; later ones of a method share the code `other`."""
-
-GAP_EVENTS = (0, 1, 2, 5, 10, 50, 100, 500, 1000)
-GAP_SECONDS = (0.5, 1, 5, 10, 30, 60, 300, 3600)
-DETECTION_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
-GATE_SECONDS = (0.001, 0.01, 0.1, 1, 10)
-HEADERS_SECONDS = (0.01, 0.05, 0.25, 1, 10)
-LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+OPERATIONS = ("load", "save", "delete")
+"""What the proxy asks of a state store."""
+OVERHEAD_EVERY = 16
+"""Reads of an upstream to one that is timed: the clock is not looked at for the others."""
 
 
 class LedgerGauges(Protocol):
@@ -86,22 +85,6 @@ class _NoLedger:
     bytes: int = 0
 
 
-class Tally:
-    """A histogram of plain integers. `buckets` are the upper bounds, ascending, without +Inf."""
-
-    __slots__ = ("buckets", "counts", "sum")
-
-    def __init__(self, buckets: tuple[float, ...]) -> None:
-        self.buckets = buckets
-        self.counts = [0] * (len(buckets) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count `value` in the first bucket whose bound is not below it."""
-        self.counts[bisect_left(self.buckets, value)] += 1
-        self.sum += value
-
-
 class UpstreamCounters:
     """Everything counted for one configured upstream; a name here is the metric's without `_total`.
 
@@ -125,9 +108,11 @@ class UpstreamCounters:
         "mode",
         "name",
         "policy_actions",
+        "proxy_overhead_seconds",
         "quarantine_rejected_requests",
         "quarantines",
         "quarantines_ended",
+        "reads_to_sample",
         "requests_unanswered",
         "resume_attempts",
         "resume_gap_events",
@@ -167,11 +152,14 @@ class UpstreamCounters:
         self.upstream_errors: Counter[str] = _zeros(UPSTREAM_ERROR_REASONS)
         self.fail_open: Counter[str] = _zeros(COMPONENTS)
         self.http_requests: Counter[tuple[str, str]] = Counter()
-        self.upstream_headers_seconds = {method: Tally(HEADERS_SECONDS) for method in TIMED_METHODS}
-        self.resume_gap_events = Tally(GAP_EVENTS)
-        self.resume_gap_seconds = Tally(GAP_SECONDS)
-        self.detection_seconds = Tally(DETECTION_SECONDS)
-        self.gate_seconds = Tally(GATE_SECONDS)
+        self.upstream_headers_seconds = {method: Tally(tally.HEADERS_SECONDS) for method in TIMED_METHODS}
+        self.resume_gap_events = Tally(tally.GAP_EVENTS)
+        self.resume_gap_seconds = Tally(tally.GAP_SECONDS)
+        self.detection_seconds = Tally(tally.DETECTION_SECONDS)
+        self.gate_seconds = Tally(tally.GATE_SECONDS)
+        self.proxy_overhead_seconds = Tally(tally.OVERHEAD_SECONDS)
+        self.reads_to_sample = OVERHEAD_EVERY
+        """Counted down at every read; the read that brings it to 0 is timed."""
 
     def count_request(self, method: str, status: int) -> None:
         """One request answered with `status`, by the upstream or by the proxy itself."""
@@ -197,12 +185,34 @@ class UpstreamCounters:
         """A session became known, speaking `protocol`."""
         self.sessions_opened[protocol if protocol in PROTOCOLS else OTHER] += 1
 
+    def sample_overhead(self, seconds: float) -> None:
+        """A read that was timed took `seconds`; the next one to be timed is a round of reads away."""
+        self.reads_to_sample = OVERHEAD_EVERY
+        self.proxy_overhead_seconds.observe(seconds)
+
+
+class StoreCounters:
+    """Everything counted for the state store, which is the process's and of no upstream.
+
+    All stays 0 without a store outside the process. Keys are the `OPERATIONS`.
+    """
+
+    __slots__ = ("errors", "lag_s", "operation_seconds", "operations")
+
+    def __init__(self) -> None:
+        self.operations: Counter[str] = _zeros(OPERATIONS)
+        """Begun, whatever came of them."""
+        self.errors: Counter[str] = _zeros(OPERATIONS)
+        self.operation_seconds = Tally(tally.STORE_SECONDS)
+        self.lag_s: Callable[[], float] = float
+        """Read at a scrape, so that it grows while a store hangs: the age of the oldest unsaved change."""
+
 
 class Metrics:
     """The counters of one proxy process and the registry they are scraped from.
 
-    `limits` are exported as they are, name by name. `ready`, `draining` and `event_loop_lag` are
-    written by their owners. Raises ConfigError where `refuse_multiprocess` does.
+    `limits` are exported as they are, name by name. `ready`, `draining`, `event_loop_lag`, `store` and
+    the two of the last reload are written by their owners. Raises ConfigError where `refuse_multiprocess` does.
     """
 
     def __init__(
@@ -223,7 +233,11 @@ class Metrics:
         self.limits = dict(limits or {})
         self.ready = False
         self.draining = False
-        self.event_loop_lag = Tally(LAG_SECONDS)
+        self.config_reload_ok = True
+        self.config_reload_at = time.time()
+        """Unix seconds of the last reload that succeeded; the start counts as one."""
+        self.store = StoreCounters()
+        self.event_loop_lag = Tally(tally.LAG_SECONDS)
         self.log_messages_dropped: Callable[[], int] = int
         """Read at a scrape; the log's own count, once there is a log."""
         self.upstreams = {name: UpstreamCounters(name, mode) for name, mode in upstreams}
@@ -233,6 +247,17 @@ class Metrics:
     def upstream(self, name: str) -> UpstreamCounters:
         """The counters of a configured upstream. Raises KeyError for any other name."""
         return self.upstreams[name]
+
+    def add(self, name: str, mode: str) -> bool:
+        """Count for another upstream as well; whether it was not counted for before.
+
+        What a reload takes out of the configuration keeps its counters, which must not go backwards.
+        """
+        if name in self.upstreams:
+            return False
+        # A new mapping: a scrape in another thread may be walking the old one.
+        self.upstreams = {**self.upstreams, name: UpstreamCounters(name, mode)}
+        return True
 
     def watch(self, name: str, ledger: LedgerGauges) -> None:
         """Read `ledger` at every scrape for the gauges of the upstream `name`."""

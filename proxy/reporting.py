@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Hashable
 
+from proxy.engine import hints
 from proxy.engine.findings import (
     Action,
     Certainty,
@@ -33,6 +34,7 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.engine.privacy import hash_session
+from proxy.errors import ProxyError
 from proxy.logs import Level, Log, Repeats
 from proxy.metrics import Metrics, UpstreamCounters
 
@@ -127,12 +129,36 @@ class Reporter:
                     error=item.error,
                 )
 
+    def failed(self, upstream_name: str, error: ProxyError, method: str, now: float) -> None:
+        """An exchange with the upstream failed."""
+        self._metrics.upstream(upstream_name).count_error(error.reason)
+        self._say_error(error, now, upstream=upstream_name, method=method)
+
+    def refused(self, error: ProxyError, method: str | None, now: float) -> None:
+        """A request was refused before it had an upstream, or before it could be read (None: its method)."""
+        self._say_error(error, now, method=method)
+
+    def _say_error(self, error: ProxyError, now: float, *, method: str | None, upstream: str = "") -> None:
+        self._thinned(
+            (upstream, error.type, error.reason),
+            now,
+            "upstream.error",
+            level="warning",
+            upstream=upstream,
+            reason=error.reason,
+            error=str(error),
+            method=method,
+            status=error.status,
+        )
+
     def _judged(self, counters: UpstreamCounters, item: Judged, now: float) -> None:
         j = item.judgement
         self._count_judged(counters, item, (j.verdict, j.reason, j.certainty))
         counters.policy_actions[item.action] += 1
         if item.would_cut:
             counters.policy_actions[Action.WOULD_CUT] += 1
+        hint = hint_of(item)
+        hinted = {} if hint is None else {"hint": hint}
         self._thinned(
             (counters.name, item.session, item.cursor, j.verdict),
             now,
@@ -157,6 +183,7 @@ class Reporter:
             previous_replica=item.previous_replica,
             action=item.action,
             took_ms=round(item.took_s * 1000, 3),
+            **hinted,
         )
         acted = Action.WOULD_CUT if item.would_cut else item.action
         if acted is not Action.PASS:
@@ -236,14 +263,15 @@ class Reporter:
         match item:
             case SessionQuarantined():
                 counters.quarantines += 1
+                j = item.judgement
                 self._log.event(
                     "session.quarantined",
                     level="error",
                     upstream=counters.name,
                     session=item.session,
-                    verdict=item.judgement.verdict,
-                    reason=item.judgement.reason,
-                    certainty=item.judgement.certainty,
+                    verdict=None if j is None else j.verdict,
+                    reason="operator" if j is None else j.reason,
+                    certainty=None if j is None else j.certainty,
                     ttl_s=item.ttl_s,
                 )
             case QuarantineRejected():
@@ -305,6 +333,17 @@ class Reporter:
         if unsaid:
             fields["repeated"] = unsaid
         self._log.event(event, level=level, **fields)
+
+
+def hint_of(judged: Judged) -> str | None:
+    """What to look at after this verdict, None if nothing is known that helps."""
+    moved = None
+    if judged.replica is not None and judged.previous_replica is not None:
+        moved = judged.replica != judged.previous_replica
+    j = judged.judgement
+    return hints.hint(
+        verdict=j.verdict, reason=j.reason, certainty=j.certainty, dialect=judged.dialect, moved=moved
+    )
 
 
 def without_session(event_id: bytes | None, session: str) -> bytes | None:

@@ -18,6 +18,7 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy.config.settings import Settings, UpstreamSettings
+from proxy.endpoint import Endpoint
 from proxy.engine.headers import Forwarding
 from proxy.errors import BadRequest, Draining, HeaderTooLarge, ListenFailed, NoUpstream, OverLimit, ProxyError
 from proxy.forward import CLOSE, Done, Forward, Route, Services
@@ -121,8 +122,10 @@ class ClientConnection(web.RequestHandler):
         if self.forward is not None:
             self.forward.resume()
 
-    def refuse(self, error: ProxyError, *, head_only: bool = False) -> Done:
-        """Answer with a problem and close."""
+    def refuse(self, error: ProxyError, *, method: str | None = None) -> Done:
+        """Answer with a problem and close. `method` is None if the request could not be read."""
+        head_only = method == "HEAD"
+        self._listener.refused(error, method)
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(problem_response(error, head_only=head_only))
         return CLOSE
@@ -149,6 +152,10 @@ class _Server(web.Server):
         super().__init__(handler, handler_cancellation=True, **settings)
         self._listener = listener
 
+    def keep_alive_for(self, seconds: float) -> None:
+        """How long idle connections live that are made from now on."""
+        self._kwargs["keepalive_timeout"] = seconds
+
     def __call__(self) -> ClientConnection:
         return ClientConnection(self._listener, self, loop=self._loop, **self._kwargs)
 
@@ -159,39 +166,77 @@ class Listener:
     def __init__(self, settings: Settings, services: Services, metrics: Metrics) -> None:
         self._settings = settings
         self._services = services
+        self._metrics = metrics
         self._routes = {u.name: _route(settings, u, services, metrics) for u in settings.upstreams}
+        self._let_go: list[Origin] = []
+        """Origins that a reload has replaced, whose last exchanges may still be under way."""
         self._connections: set[ClientConnection] = set()
+        self._factory: _Server | None = None
         self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._endpoint = settings.listen
+        """Where it listens: what the configuration says, with the port that was chosen."""
+        self._winding_down = False
+        """Each answer is the last of its connection."""
         self._draining = False
-        keepalives = [u.timeouts.client_keepalive_s for u in settings.upstreams]
-        self._keepalive_s = max(_NEVER_S if s is None else s for s in keepalives)
-        self._tcp_keepalive_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in settings.upstreams)
 
-    async def start(self) -> tuple[str, int]:
+    def reload(self, settings: Settings, services: Services) -> None:
+        """Serve what begins from now on by `settings`; what is under way ends as it began.
+
+        The listener's own address and whether it speaks TLS cannot change. Raises OSError, and changes
+        nothing then, if a certificate cannot be used any more.
+        """
+        routes = {}
+        for upstream in settings.upstreams:
+            old = self._routes.get(upstream.name)
+            routes[upstream.name] = _route(settings, upstream, services, self._metrics, old)
+        if self._tls is not None and settings.tls is not None:
+            server_context(settings.tls)  # a pair that does not fit must not half replace the one in use
+            self._tls.load_cert_chain(settings.tls.cert, settings.tls.key)
+        kept = {id(route.origin) for route in routes.values()}
+        self._let_go = [origin for origin in self._let_go if origin.open_connections]
+        for route in self._routes.values():
+            if id(route.origin) not in kept:
+                route.origin.let_go()
+                self._let_go.append(route.origin)
+        self._settings, self._services, self._routes = settings, services, routes
+        if self._factory is not None:
+            self._factory.keep_alive_for(_longest_keepalive_s(settings))
+
+    async def start(self) -> Endpoint:
         """Listen, and say where. Raises ListenFailed."""
         loop = asyncio.get_running_loop()
-        server = _Server(
+        self._factory = _Server(
             self,
             self._serve,
             loop=loop,
             logger=_quiet,
             access_log=None,
-            keepalive_timeout=self._keepalive_s,
+            keepalive_timeout=_longest_keepalive_s(self._settings),
             max_line_size=MAX_HEAD_BYTES,
             max_field_size=MAX_HEAD_BYTES,
             max_headers=MAX_HEAD_BYTES,  # fields are not counted, their bytes are
             auto_decompress=False,
         )
-        endpoint, tls = self._settings.listen, self._settings.tls
+        tls = self._settings.tls
         try:
-            context = None if tls is None else server_context(tls)
-            self._server = await loop.create_server(
-                server, endpoint.host, endpoint.port, ssl=context, backlog=1024, reuse_address=True
-            )
+            self._tls = None if tls is None else server_context(tls)
         except (OSError, ssl.SSLError) as error:
+            raise ListenFailed(f"cannot use the certificate (tls): {error.strerror or error}") from error
+        await self._listen()
+        return self._endpoint
+
+    async def _listen(self) -> None:
+        assert self._factory is not None
+        endpoint = self._endpoint
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._factory, endpoint.host, endpoint.port, ssl=self._tls, backlog=1024, reuse_address=True
+            )
+        except OSError as error:
             raise ListenFailed(f"cannot listen on {endpoint} (listen): {error.strerror or error}") from error
         host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+        self._endpoint = Endpoint(str(host), int(port))
 
     # ---- connections
 
@@ -208,9 +253,10 @@ class Listener:
         self._connections.add(connection)
         transport = connection.transport
         raw = None if transport is None else transport.get_extra_info("socket")
-        if raw is not None and raw.family != socket.AF_UNIX and self._tcp_keepalive_s < _NEVER_S:
-            interval = max(1, int(self._tcp_keepalive_s / _KEEPALIVE_PROBES))
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(self._tcp_keepalive_s)))
+        keepalive_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in self._settings.upstreams)
+        if raw is not None and raw.family != socket.AF_UNIX and keepalive_s < _NEVER_S:
+            interval = max(1, int(keepalive_s / _KEEPALIVE_PROBES))
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(keepalive_s)))
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
 
@@ -218,26 +264,31 @@ class Listener:
         """A client's connection is gone."""
         self._connections.discard(connection)
 
+    def refused(self, error: ProxyError, method: str | None) -> None:
+        """A request was not taken."""
+        self._services.reporter.refused(error, method, self._services.clock())
+
     async def _serve(self, request: web.BaseRequest) -> Done:
-        connection = request.protocol
+        connection, method = request.protocol, request.method
         assert isinstance(connection, ClientConnection)
-        head_only = request.method == "HEAD"
         if connection.transport is None:
             return CLOSE
         if self._draining:
-            return connection.refuse(Draining("the proxy is stopping"), head_only=head_only)
+            return connection.refuse(Draining("the proxy is stopping"), method=method)
         if _head_bytes(request) > MAX_HEAD_BYTES:
-            return connection.refuse(_head_too_large(), head_only=head_only)
-        if request.method == "CONNECT":
-            return connection.refuse(BadRequest("this is no tunnel: CONNECT is not served"))
+            return connection.refuse(_head_too_large(), method=method)
+        if method == "CONNECT":
+            return connection.refuse(BadRequest("this is no tunnel: CONNECT is not served"), method=method)
         target = request.raw_path.encode("utf-8", "surrogateescape")
         upstream = find_upstream(self._settings, request.headers.get("Host"), target)
         if upstream is None:
             error = NoUpstream("no configured upstream takes this path and Host")
-            return connection.refuse(error, head_only=head_only)
+            return connection.refuse(error, method=method)
         forward = connection.forward = Forward(
             self._services, self._routes[upstream.name], connection, request
         )
+        if self._winding_down:
+            forward.close_after()
         try:
             done = await forward.run()
         finally:
@@ -253,6 +304,16 @@ class Listener:
     def open_exchanges(self) -> int:
         """Exchanges under way."""
         return len(self._open())
+
+    def wind_down(self) -> None:
+        """Let each answer be the last of its connection, so that clients look for another proxy."""
+        self._winding_down = True
+
+    async def resume(self) -> None:
+        """Take clients as before, after `wind_down` or `drain`. Raises ListenFailed."""
+        if self._draining:
+            await self._listen()
+        self._draining = self._winding_down = False
 
     async def drain(self, spread_s: float, deadline_s: float) -> int:
         """Take no new work, end standalone streams over `spread_s`, give the rest until `deadline_s`.
@@ -290,7 +351,8 @@ class Listener:
             connection.force_close()
         with contextlib.suppress(TimeoutError):  # the process ends, whatever an upstream does
             async with asyncio.timeout(_CLOSE_S):
-                await asyncio.gather(*(route.origin.close() for route in self._routes.values()))
+                origins = [*(route.origin for route in self._routes.values()), *self._let_go]
+                await asyncio.gather(*(origin.close() for origin in origins))
 
 
 def _head_too_large() -> HeaderTooLarge:
@@ -305,27 +367,52 @@ def _head_bytes(request: web.BaseRequest) -> int:
     return size
 
 
-def _route(settings: Settings, upstream: UpstreamSettings, services: Services, metrics: Metrics) -> Route:
+def _longest_keepalive_s(settings: Settings) -> float:
+    """Connections are not of one upstream: the most patient one decides."""
+    keepalives = [u.timeouts.client_keepalive_s for u in settings.upstreams]
+    return max(_NEVER_S if s is None else s for s in keepalives)
+
+
+def _route(
+    settings: Settings,
+    upstream: UpstreamSettings,
+    services: Services,
+    metrics: Metrics,
+    old: Route | None = None,
+) -> Route:
+    """The upstream's route; with the connections of the `old` one where these are made alike."""
     address = Address.parse(upstream.url)
-    timeouts = upstream.timeouts
     rewrite = address.authority if upstream.host_header == "rewrite" else None
     scheme = b"http" if settings.tls is None else b"https"
     path = upstream.match.path.encode("ascii")
     return Route(
         settings=upstream,
-        origin=Origin(
-            address,
-            connect_timeout_s=timeouts.connect_s,
-            headers_timeout_s=timeouts.headers_s,
-            body_idle_timeout_s=timeouts.body_idle_s,
-            keepalive_s=_NEVER_S if timeouts.upstream_keepalive_s is None else timeouts.upstream_keepalive_s,
-            tcp_keepalive_s=timeouts.tcp_keepalive_s,
-            ssl_context=client_context(upstream.tls) if address.scheme == "https" else None,
-        ),
+        origin=old.origin
+        if old is not None and _connects_alike(old.settings, upstream)
+        else _origin(upstream),
         state=services.ledger.upstreams[upstream.name],
         counters=metrics.upstream(upstream.name),
         forwarding=Forwarding(rewrite, upstream.forwarded == "append", scheme),
         replica_header=upstream.replica_header.lower().encode() if upstream.replica_header else None,
         prefix=path if upstream.strip_prefix and path != b"/" else b"",
-        cors=CorsMemory(),
+        cors=CorsMemory() if old is None else old.cors,
+    )
+
+
+def _connects_alike(old: UpstreamSettings, new: UpstreamSettings) -> bool:
+    """Whether connections made for one serve the other. Certificates are files, which may have changed."""
+    return (old.url, old.timeouts) == (new.url, new.timeouts) and not new.url.startswith("https:")
+
+
+def _origin(upstream: UpstreamSettings) -> Origin:
+    address = Address.parse(upstream.url)
+    timeouts = upstream.timeouts
+    return Origin(
+        address,
+        connect_timeout_s=timeouts.connect_s,
+        headers_timeout_s=timeouts.headers_s,
+        body_idle_timeout_s=timeouts.body_idle_s,
+        keepalive_s=_NEVER_S if timeouts.upstream_keepalive_s is None else timeouts.upstream_keepalive_s,
+        tcp_keepalive_s=timeouts.tcp_keepalive_s,
+        ssl_context=client_context(upstream.tls) if address.scheme == "https" else None,
     )

@@ -80,6 +80,11 @@ class Forkwatch:
             time.sleep(POLL_S)
         return self
 
+    def configure(self, **top: Any) -> None:
+        """Write the configuration file anew, with these keys changed; the process is not told."""
+        self.settings = {**self.settings, **top}
+        (self.directory / "forkwatch.yaml").write_text(json.dumps(self.settings))
+
     def _ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/readyz", timeout=1):

@@ -95,14 +95,15 @@ def test_check_says_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config", EXAMPLE, "--mode", "enforce"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[:5] == [
+    assert lines[:6] == [
         f"OK: {EXAMPLE}",
         "listen    127.0.0.1:8080",
         "status    127.0.0.1:9464",
+        "admin     auto",
         "state     memory://",
         "upstream  default: / -> http://127.0.0.1:9000, enforce, ids auto",
     ]
-    assert [line.partition(": memory://")[0] for line in lines[5:]] == ["warning: state"]
+    assert [line.partition(": memory://")[0] for line in lines[6:]] == ["warning: state"]
     assert err == ""
 
 

@@ -256,11 +256,10 @@ def test_an_action_that_cannot_be_taken_is_said_to_have_no_effect(tmp_path: Path
 
 def test_warnings_say_what_may_surprise(tmp_path: Path) -> None:
     """Each caution is one line that begins with its key."""
-    text = "upstreams: [{url: 'https://h', tls: {verify: false}}]\nadmin: 'unix:/run/a.sock'\n"
+    text = "upstreams: [{url: 'https://h', tls: {verify: false}}]\n"
     got = loaded(tmp_path, text + "shutdown: {delay: 5s, spread: 5s, deadline: 9s}\n").warnings
     assert [line.partition(": ")[0] for line in got] == [
         "state",
-        "admin",
         "shutdown",
         "upstreams[0].tls.verify",
     ]

@@ -14,6 +14,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
@@ -107,6 +108,49 @@ def test_a_fork_is_caught(mode: str) -> None:
     assert "\nCaught. " in forked
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def commands(process: subprocess.Popen[str]) -> list[str]:
+    """What a kept demo offers to run, and the address of the page last."""
+    assert process.stdout is not None
+    offered: list[str] = []
+    for line in process.stdout:
+        if re.match(r"   (forkwatch [a-z]|curl |http://)", line):
+            offered.append(line.strip())
+        if line.startswith("   http://"):
+            break
+    return offered
+
+
+@needs_sdk
+def test_a_kept_demo_is_an_incident_to_look_into() -> None:
+    """Every command that it offers works, from the alert to the picture; Ctrl-C ends all of it."""
+    with demo("--plain", "--keep") as (process, mark):
+        curl, *offered, page = commands(process)
+        assert curl.startswith("curl -s http://127.0.0.1:")
+        metrics = urlopen(curl.split()[2], timeout=5).read().decode()
+        (fork,) = [line for line in metrics.splitlines() if 'reason="content_diverged"' in line]
+        assert 'verdict="fork"' in fork
+        assert fork.endswith("} 1.0")
+        said = {}
+        for command in offered:
+            ran = subprocess.run(
+                [sys.executable, "-m", "proxy", *command.split()[1:]],
+                capture_output=True, text=True, encoding="utf-8", cwd=ROOT, timeout=TIMEOUT_S, check=False,
+            )  # fmt: skip
+            assert (ran.returncode, ran.stderr) == (0, ""), command
+            said[command.split()[1]] = ran.stdout
+        assert list(said) == ["status", "sessions", "session", "tail", "policy"]
+        assert "bank      observe" in said["status"]
+        assert "fork/content_diverged proven" in said["sessions"]
+        assert "FORK: the client asked for what follows" in said["session"]
+        assert "replica-B (was replica-A)" in said["tail"]
+        assert "bank: enforce, was observe" in said["policy"]
+        assert b"<!doctype html>" in urlopen(page, timeout=5).read()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        left = marked(mark)
+    assert (process.returncode, err, left) == (128 + signal.SIGINT, "", {})
 
 
 @needs_sdk

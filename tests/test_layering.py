@@ -29,17 +29,19 @@ MAY_IMPORT: dict[str, str] = {
     "heads": "",
     "log": "digest",
     "owners": "",
-    "ledger": "commands digest findings ids jsonrpc log owners policy",
+    "timeline": "findings",
+    "hints": "findings",
+    "ledger": "commands digest findings ids jsonrpc log owners policy timeline",
     "sessions": "findings ids ledger owners",
     "continuity": "digest findings ids ledger log",
     "attachment": "continuity digest findings ids ledger log",
     "outlet": "sse terminal",
     "quarantine": "commands findings jsonrpc ledger terminal",
     "relay": "attachment commands continuity digest findings ids ledger log outlet policy quarantine sessions"
-    " sse terminal",
+    " sse terminal timeline",
     "loops": "commands digest findings ledger",
     "exchange": (
-        "commands continuity digest findings heads jsonrpc ledger loops policy quarantine relay sessions terminal"
+        "commands continuity digest findings heads ids jsonrpc ledger loops policy quarantine relay sessions terminal"
     ),
 }
 """Of the engine's own modules, from the ground up; a module without a row may not exist."""

@@ -131,7 +131,7 @@ def test_an_exception_is_one_line_of_text() -> None:
         raise ValueError("no\nsuch thing")
     except ValueError as error:
         caught = error
-    line = written(JSON, lambda log: log.event("store.error", operation="get", error=caught))
+    line = written(JSON, lambda log: log.event("check.failed_open", component="relay", error=caught))
     assert json.loads(line)["error"] == "ValueError: no\nsuch thing"
     assert line.count("\n") == 1
     assert "Traceback" not in line

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
+import random
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,15 +20,26 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from proxy.config.settings import LogSettings
+from proxy.engine.commands import Command
 from proxy.engine.findings import (
     PRODUCIBLE,
     AttachmentKind,
     CloseCause,
+    Ending,
     Finding,
+    QuarantineEnd,
     Verdict,
 )
+from proxy.engine.heads import Answer
+from proxy.engine.policy import Mode, Policy
 from proxy.errors import ConfigError
-from proxy.metrics import METHODS, Metrics, Tally, refuse_multiprocess
+from proxy.logs import Log, open_log
+from proxy.metrics import METHODS, PROTOCOLS, Metrics, refuse_multiprocess
+from proxy.reporting import Reporter
+from proxy.tally import Tally
+from tests.engine.drive import Connection, dump, event
+from tests.engine.shell import Client, Shell
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 BUDGET = 250
@@ -69,6 +85,9 @@ def test_every_family_of_an_upstream_is_there_at_zero_from_the_start() -> None:
         "forkwatch_findings_total",
         "forkwatch_http_requests_in_flight",
         "forkwatch_policy_actions_total",
+        "forkwatch_proxy_overhead_seconds_bucket",
+        "forkwatch_proxy_overhead_seconds_count",
+        "forkwatch_proxy_overhead_seconds_sum",
         "forkwatch_gate_seconds_bucket",
         "forkwatch_gate_seconds_count",
         "forkwatch_gate_seconds_sum",
@@ -125,6 +144,86 @@ def test_an_upstream_stays_within_its_budget_of_series() -> None:
         metrics.upstream("a").count_session(reason)
     assert len(of_upstream(metrics, "a")) <= BUDGET
     assert len(of_upstream(metrics, "b")) <= BUDGET - 30
+
+
+class CountingShell(Shell):
+    """A shell whose reports are counted and logged by the real reporter, and whose answers are counted."""
+
+    def __init__(self, metrics: Metrics, log: Log) -> None:
+        super().__init__(Policy(mode=Mode.ENFORCE))
+        self._metrics = metrics
+        self._reporter = Reporter(metrics, log)
+        metrics.watch("tools", self.upstream)
+
+    def perform(self, connection: Connection, commands: Sequence[Command]) -> None:
+        """Reports are not kept: there are many."""
+        super().perform(connection, commands)
+        for report in self.reports:
+            self._reporter.report("tools", report, self.now)
+        self.reports.clear()
+
+    def count(self, client: Client, status: int) -> None:
+        """An answer as the copy loop counts it; and nothing of the exchange is kept."""
+        counters = self._metrics.upstream("tools")
+        counters.count_request(client.request.method, status)
+        counters.observe_headers(client.request.method, 0.01)
+        self.clients.clear()
+        self.connections.clear()
+
+
+def live(shell: CountingShell, session: str, former: str, n: int) -> None:
+    """The life of one session: opened, shown events whose ids contain its own, resumed in the n-th way."""
+    revision = (*PROTOCOLS, session)[n % (len(PROTOCOLS) + 1)]
+    body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": revision}}
+    opening = shell.begin("POST", session=None).uploaded(dump(body))
+    opening.responded(Answer(200, False, session=session.encode())).end()
+    shell.count(opening, 200)
+    shell.shown(*(event(f"{session}_{i}") for i in range(1, 6)), session=session)
+    resumed = shell.begin("GET", session=session, cursor=f"{session}_3")
+    status = 300 + n % 300 if n % 6 == 0 else 200
+    resumed.responded(Answer(status, is_stream=status == 200))
+    resumed.send(
+        *{
+            0: (),
+            1: (event(f"{session}_4"), event(f"{session}_5")),
+            2: (event(f"{session}_1"), event(f"{session}_2")),
+            3: (event(f"{session}_4", "another log"),),
+            4: (event(f"{session}_5"),),
+            5: (event(f"{former}_5"),),
+        }[n % 6]
+    )
+    resumed.end((Ending.CLEAN, Ending.UPSTREAM_FAILED)[n % 2])
+    shell.count(resumed, status)
+    last = shell.begin(("DELETE", "OPTIONS", "PUT", session)[n % 4], session=session)
+    if last.open:
+        last.responded(Answer(204, False)).end()
+    shell.count(last, 204)
+
+
+def test_ten_thousand_sessions_add_no_series() -> None:
+    """Whatever their ids, revisions, methods, statuses and verdicts: the budget holds, and none is named."""
+    metrics = made(exemplars=True)
+    before = {line.rsplit(" ", 1)[0] for line in of_upstream(metrics, "tools")}
+    log = open_log(LogSettings(format="json", level="error"), stream=io.BytesIO())
+    shell = CountingShell(metrics, log)
+    source = random.Random(4821)
+    sessions = [f"{source.getrandbits(128):032x}" for _ in range(10_000)]
+    for n, session in enumerate(sessions):
+        live(shell, session, sessions[n - 1], n)
+    log.close()
+    counters = metrics.upstream("tools")
+    assert min(counters.sessions_opened.values()) > len(sessions) / 8
+    assert sum(counters.sessions_opened.values()) == len(sessions)
+    assert counters.resume_attempts == sum(counters.resume_verdicts.values()) == len(sessions)
+    given = {verdict for (verdict, _, _), count in counters.resume_verdicts.items() if count}
+    assert given == {*Verdict} - {Verdict.UNVERIFIABLE, Verdict.INCONCLUSIVE}
+    after = of_upstream(metrics, "tools")
+    assert len(after) <= BUDGET
+    grown = {line.rsplit(" ", 1)[0] for line in after} - before
+    assert {line.partition("{")[0] for line in grown} == {"forkwatch_http_requests_total"}
+    text = b"".join(metrics.render(accept, [])[0] for accept in (None, OPENMETRICS))
+    assert [session for session in sessions if session.encode() in text] == []
+    assert text.count(b"# {session=") == sum(1 for count in counters.resume_verdicts.values() if count)
 
 
 def test_statuses_beyond_the_bound_are_counted_under_other() -> None:
@@ -236,10 +335,75 @@ def test_the_process_tells_its_version_limits_and_state() -> None:
         "forkwatch_log_messages_dropped_total 9.0",
         'forkwatch_event_loop_lag_seconds_bucket{le="0.25"} 0.0',
         'forkwatch_event_loop_lag_seconds_bucket{le="0.5"} 1.0',
+        "forkwatch_config_last_reload_successful 1.0",
         'forkwatch_upstream_info{mode="enforce",upstream="tools"} 1.0',
     } <= set(lines)
     names = {line.split("{")[0].split()[0] for line in lines}
     assert {"process_open_fds", "process_resident_memory_bytes", "python_gc_collections_total"} <= names
+
+
+def test_the_configuration_was_last_loaded_at_the_start_until_its_owner_says_otherwise() -> None:
+    """Successful from the start; then whatever the reload says, the time as Unix seconds."""
+    started = time.time()
+    metrics = made()
+    assert scraped(metrics, "forkwatch_config_last_reload_successful") == [
+        "forkwatch_config_last_reload_successful 1.0"
+    ]
+    (line,) = scraped(metrics, "forkwatch_config_last_reload_success_timestamp_seconds")
+    assert started <= float(line.split()[1]) <= time.time()
+    metrics.config_reload_ok, metrics.config_reload_at = False, 1764450000.5
+    assert scraped(
+        metrics,
+        "forkwatch_config_last_reload_successful",
+        "forkwatch_config_last_reload_success_timestamp_seconds",
+    ) == [
+        "forkwatch_config_last_reload_successful 0.0",
+        "forkwatch_config_last_reload_success_timestamp_seconds 1.7644500005e+09",
+    ]
+
+
+def of_store(metrics: Metrics) -> list[str]:
+    """The samples of the state store."""
+    return [line for line in scraped(metrics) if "_state_store_" in line]
+
+
+def test_the_state_store_has_every_operation_at_zero_from_the_start() -> None:
+    """Also without a store: an alert on an increase needs the zero, and the help says what 0 means."""
+    metrics = made()
+    zeros = [f"forkwatch_state_store_{what}_total{{operation=\"{operation}\"}} 0.0"
+             for what, operation in product(("operations", "errors"), ("load", "save", "delete"))]  # fmt: skip
+    assert [line for line in of_store(metrics) if "_total" in line] == zeros
+    assert {line.rsplit(" ", 1)[1] for line in of_store(metrics)} == {"0.0"}
+    helps = [
+        line
+        for line in metrics.render(None, [])[0].decode().splitlines()
+        if line.startswith("# HELP forkwatch_state_store_")
+    ]
+    assert len(helps) == 4
+    assert all(line.endswith("with memory://.") for line in helps)
+
+
+def test_what_a_state_store_did_is_counted_without_an_upstream() -> None:
+    """Operations, errors, their time, and how far the store is behind, read at the scrape."""
+    metrics = made("a", "b")
+    store, behind = metrics.store, [3.5]
+    store.operations["save"] += 2
+    store.errors["save"] += 1
+    store.operation_seconds.observe(0.25)
+    store.lag_s = lambda: behind[0]
+    assert [line for line in of_store(metrics) if not line.endswith(" 0.0")] == [
+        'forkwatch_state_store_operations_total{operation="save"} 2.0',
+        'forkwatch_state_store_errors_total{operation="save"} 1.0',
+        'forkwatch_state_store_operation_seconds_bucket{le="0.25"} 1.0',
+        'forkwatch_state_store_operation_seconds_bucket{le="1.0"} 1.0',
+        'forkwatch_state_store_operation_seconds_bucket{le="5.0"} 1.0',
+        'forkwatch_state_store_operation_seconds_bucket{le="+Inf"} 1.0',
+        "forkwatch_state_store_operation_seconds_count 1.0",
+        "forkwatch_state_store_operation_seconds_sum 0.25",
+        "forkwatch_state_store_lag_seconds 3.5",
+    ]
+    behind[0] = 4.5
+    assert "forkwatch_state_store_lag_seconds 4.5" in of_store(metrics)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +439,7 @@ def test_a_scrape_can_be_restricted_to_families() -> None:
     assert scraped(metrics, "forkwatch_ready", "forkwatch_resume_attempts") == scraped(
         metrics, "forkwatch_ready", "forkwatch_resume_attempts_total"
     )
-    assert len(scraped(metrics, "forkwatch_detection_seconds")) == 12
+    assert len(scraped(metrics, "forkwatch_detection_seconds")) == 10
     assert scraped(metrics, "no_such_metric") == []
 
 
@@ -316,6 +480,26 @@ def test_a_scrape_survives_counting_in_another_thread() -> None:
         stop.set()
         thread.join()
         sys.setswitchinterval(interval)
+
+
+def test_a_scrape_starts_no_garbage_collection() -> None:
+    """It would walk all sessions and stop every thread meanwhile; afterwards collection is on again."""
+    metrics = made(*(f"upstream-{number}" for number in range(50)))
+    collected: list[str] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        collected.append(f"{phase} {info}")
+
+    gc.callbacks.append(note)
+    try:
+        for accept in (None, OPENMETRICS):
+            gc.collect()
+            collected.clear()
+            metrics.render(accept, [])
+            assert collected == []
+            assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(note)
 
 
 def test_registries_are_separate_and_the_global_one_is_untouched() -> None:
@@ -373,6 +557,7 @@ def test_closed_sets_follow_the_vocabulary() -> None:
     """Findings, close causes and attachments have one child each, none by hand."""
     counters = made().upstream("tools")
     assert set(counters.findings) == set(Finding)
+    assert set(counters.quarantines_ended) == set(QuarantineEnd)
     assert set(counters.streams_closed) == set(product(AttachmentKind, CloseCause))
     assert {verdict for verdict, _, _ in counters.resume_verdicts} == set(Verdict)
 

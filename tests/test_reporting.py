@@ -44,7 +44,7 @@ from proxy.engine.findings import (
 from proxy.engine.privacy import hash_session
 from proxy.logs import Log, open_log
 from proxy.metrics import Metrics
-from proxy.reporting import LEVELS, Reporter
+from proxy.reporting import LEVELS, Reporter, hint_of
 
 FORK = Judged(
     session="abc",
@@ -159,6 +159,7 @@ def test_a_judged_resume_is_counted_and_told_with_all_its_circumstances() -> Non
             "previous_replica": None,
             "action": "annotate",
             "took_ms": 11.4,
+            "hint": hint_of(FORK),
         },
         {
             "level": "warning",

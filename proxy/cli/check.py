@@ -24,6 +24,7 @@ def _summary(loaded: Loaded) -> list[str]:
         f"OK: {loaded.path or 'flags and environment'}",
         f"listen    {settings.listen}{' (TLS)' if settings.tls else ''}",
         f"status    {settings.status}",
+        f"admin     {settings.admin or 'none'}{' (with a token)' if settings.admin_token_file else ''}",
         f"state     {settings.state}",
     ]
     for upstream in settings.upstreams:

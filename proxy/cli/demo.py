@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"forkwatch: {missing}; install it with: {INSTALL}", file=sys.stderr)
         return 2
     try:
-        return asyncio.run(_play(args.mode or "observe", plain=args.plain))
+        return asyncio.run(_play(args.mode or "observe", plain=args.plain, keep=args.keep))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -36,14 +36,14 @@ def _missing() -> str | None:
     return None
 
 
-async def _play(mode: str, *, plain: bool) -> int:
+async def _play(mode: str, *, plain: bool, keep: bool) -> int:
     from proxy.demo.children import DemoFailed
     from proxy.demo.screen import Screen
     from proxy.demo.story import failures, tell
 
     ended_by: list[int] = []
     screen = Screen(plain=plain)
-    loop, playing = asyncio.get_running_loop(), asyncio.create_task(tell(mode, screen))
+    loop, playing = asyncio.get_running_loop(), asyncio.create_task(tell(mode, screen, keep=keep))
 
     def end(number: int) -> None:
         ended_by.append(number)

@@ -9,6 +9,7 @@ import ipaddress
 import re
 from pathlib import Path
 
+from proxy.admin.token import read_token
 from proxy.config.document import Scalar
 from proxy.config.values import Kind, Rejected, plain, shown
 from proxy.endpoint import Endpoint
@@ -119,6 +120,15 @@ def _read_secret_file(scalar: Scalar) -> str:
     return _existing_file(plain(scalar), "the file")
 
 
+def _read_token_file(scalar: Scalar) -> str:
+    text = _read_secret_file(scalar)
+    try:
+        read_token(text)
+    except ValueError as error:
+        raise Rejected(str(error), "write a random one, such as `openssl rand -hex 32` makes") from error
+    return text
+
+
 ENDPOINT = Kind(_read_endpoint)
 URL = Kind(_read_url)
 MATCH_PATH = Kind(_read_match_path)
@@ -127,3 +137,4 @@ ADMIN = Kind(_read_admin)
 STATE = Kind(_read_state)
 CERTIFICATE_FILE = Kind(_read_certificate_file)
 SECRET_FILE = Kind(_read_secret_file)
+TOKEN_FILE = Kind(_read_token_file)

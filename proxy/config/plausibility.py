@@ -64,8 +64,6 @@ def cautions(settings: Settings) -> Iterator[str]:
         "state: memory:// is lost at a restart: quarantines end, and a resume of a session from before it "
         "is unverifiable (no_baseline) or only suspected"
     )
-    if settings.admin not in (None, "auto"):
-        yield "admin: the admin interface is not part of this version; nothing listens there"
     shutdown = settings.shutdown
     if shutdown.delay_s + shutdown.spread_s > shutdown.deadline_s:
         yield "shutdown: delay and spread together exceed deadline, which then ends the streams"

@@ -20,6 +20,7 @@ from proxy.config.locations import (
     MATCH_PATH,
     SECRET_FILE,
     STATE,
+    TOKEN_FILE,
     URL,
 )
 from proxy.config.values import (
@@ -160,7 +161,7 @@ ROOT = Section(
         "listen": Key("listen", ENDPOINT),
         "status": Key("status", ENDPOINT),
         "admin": Key("admin", optional(ADMIN)),
-        "admin_token_file": Key("admin_token_file", optional(SECRET_FILE)),
+        "admin_token_file": Key("admin_token_file", optional(TOKEN_FILE)),
         "metrics": Section("metrics", settings.MetricsSettings, {"exemplars": Key("exemplars", BOOL)}),
         "upstreams": Sections("upstreams", Section("", settings.UpstreamSettings, _UPSTREAM)),
         "state": Key("state", STATE),

@@ -32,10 +32,12 @@ class Child:
     """
 
     def __init__(self, name: str, directory: Path, *argv: str) -> None:
-        """`name` is for people; standard error goes to a file in `directory`."""
+        """`name` is for people; what it prints goes to files in `directory` as well."""
         self.name = name
         self._argv = argv
         self._errors = directory / f"{name.replace(' ', '-')}.txt"
+        self.output = directory / f"{name.replace(' ', '-')}.jsonl"
+        """All it printed so far."""
         self._lines: asyncio.Queue[Line | None] = asyncio.Queue()
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -66,9 +68,11 @@ class Child:
     async def _read(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        while raw := await self._process.stdout.readline():
-            with contextlib.suppress(ValueError):  # not JSON: not for us
-                self._lines.put_nowait(json.loads(raw))
+        with self.output.open("wb", buffering=0) as copy:
+            while raw := await self._process.stdout.readline():
+                copy.write(raw)
+                with contextlib.suppress(ValueError):  # not JSON: not for us
+                    self._lines.put_nowait(json.loads(raw))
         self._lines.put_nowait(None)
 
     async def wait_for(self, event: str, *, timeout_s: float = EVENT_TIMEOUT_S, **fields: object) -> Line:

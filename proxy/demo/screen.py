@@ -117,6 +117,14 @@ class Screen:
         self.line()
         self.line("\n".join(_wrapped(text, WIDTH)), *styles)
 
+    def commands(self, text: str, commands: list[tuple[str, str]]) -> None:
+        """Commands to copy, each under what it answers; they are never broken into lines."""
+        self.paragraph(text, "bold")
+        for command, answers in commands:
+            self.line()
+            self.line(f"   {answers}", "dim")
+            self.line(f"   {command}")
+
     def _fact(self, who: str, text: str, style: str, *, hang: int = 0) -> None:
         lines = _wrapped(text, WIDTH - 14, hang)
         for left, line in zip([who, *[""] * len(lines)], lines, strict=False):

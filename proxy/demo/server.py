@@ -155,7 +155,9 @@ async def serve(port: int, replica: str) -> None:
         event_store=CountingStore(lambda: say("answered")), retry_interval=RETRY_MS
     )
     careless = watched(Adopting(app, server.session_manager), lambda: say("cut"))
-    web = uvicorn.Server(uvicorn.Config(careless, log_level="warning", timeout_graceful_shutdown=1))
+    named = [("X-Served-By", f"replica-{replica}")]
+    config = uvicorn.Config(careless, log_level="warning", timeout_graceful_shutdown=1, headers=named)
+    web = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", port))
     say("ready", port=listener.getsockname()[1], replica=replica)
     serving = asyncio.create_task(web.serve(sockets=[listener]))

@@ -42,7 +42,7 @@ class Replica:
 
 
 class Forkwatch:
-    """The proxy. `url` is where clients connect, `status_url` where its metrics are."""
+    """The proxy. `url` is where clients connect, `status_url` where its metrics are, `admin_url` the page."""
 
     def __init__(self, directory: Path, upstream_port: int, mode: str) -> None:
         """A configuration of its own, as a user would write it."""
@@ -50,12 +50,13 @@ class Forkwatch:
             "name": "bank",
             "url": f"http://127.0.0.1:{upstream_port}",
             "mode": mode,
+            "replica_header": "X-Served-By",
             "timeouts": {"upstream_keepalive": "1ms"},  # so the balancer decides about every request
         }
         settings = {
             "listen": "127.0.0.1:0",
             "status": "127.0.0.1:0",
-            "admin": None,
+            "admin": "127.0.0.1:0",
             "upstreams": [upstream],
             "log": {"format": "json", "level": "debug"},
             "shutdown": {"delay": "0s", "spread": "0s", "deadline": "1s"},
@@ -63,13 +64,13 @@ class Forkwatch:
         config = directory / "forkwatch.yaml"
         config.write_text(json.dumps(settings))  # JSON is YAML
         self.child = Child("forkwatch", directory, "proxy", "run", "--config", str(config))
-        self.url = self.status_url = ""
+        self.url = self.status_url = self.admin_url = ""
 
     async def start(self) -> None:
         """Return once connections are accepted."""
         await self.child.start()
         ready = await self.child.wait_for("proxy.ready", timeout_s=START_TIMEOUT_S)
-        self.url, self.status_url = f"{ready['listen']}/mcp", ready["status"]
+        self.url, self.status_url, self.admin_url = f"{ready['listen']}/mcp", ready["status"], ready["admin"]
 
     async def verdicts(self) -> dict[Judged, int]:
         """How often each verdict was given so far, from the metrics page. Raises DemoFailed without one."""

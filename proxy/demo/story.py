@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from proxy.demo.acts import Resume, broken_call, other_customer, settle
 from proxy.demo.children import DemoFailed
 from proxy.demo.customer import visit
 from proxy.demo.screen import Screen
-from proxy.demo.stage import VERDICTS, set_up
+from proxy.demo.stage import VERDICTS, Stage, set_up
 
 SAME_REPLICA = (
     "The network drops a stream; the resume reaches the same replica",
@@ -25,6 +27,7 @@ CAUGHT = (
     "Caught. What to do: route each session to one replica (sticky routing on Mcp-Session-Id), or give the"
     " replicas one event store."
 )
+KEPT = "Everything is still running, until Ctrl-C. In another terminal, as in an incident:"
 INSTEAD = "To see the call fail at once instead: forkwatch demo --mode enforce"
 WATCH = (
     f'Watch for it: {VERDICTS}{{verdict="fork"}} under /metrics on the status port, and resume.judged'
@@ -32,9 +35,10 @@ WATCH = (
 )
 
 
-async def tell(mode: str, screen: Screen) -> list[str]:
+async def tell(mode: str, screen: Screen, *, keep: bool = False) -> list[str]:
     """Play both acts with the proxy in `mode`. What went otherwise than it should, one line each; [] is good.
 
+    `keep`: then leave everything running, until the task is cancelled, for whoever wants to look.
     Raises DemoFailed, alone or in a group, when the story cannot go on.
     """
     screen.title()
@@ -50,14 +54,32 @@ async def tell(mode: str, screen: Screen) -> list[str]:
         screen.progress(WAITING)
         forked = await broken_call(stage, ana, stage.b)
         _show(screen, forked)
+        problems = [*_healthy(healthy), *_caught(mode, forked)]
+        if keep and not problems:
+            screen.commands(KEPT, _commands(stage, str(forked.judged["session"])))
+            await asyncio.get_running_loop().create_future()
     screen.progress("ending what was started …")
-    problems = [*_healthy(healthy), *_caught(mode, forked)]
     if not problems:
         screen.paragraph(CAUGHT, "bold")
         screen.paragraph(WATCH)
         if forked.wrong:
             screen.paragraph(INSTEAD)
     return problems
+
+
+def _commands(stage: Stage, session: str) -> list[tuple[str, str]]:
+    """What an engineer would look at now, in this order, and why."""
+    forkwatch = stage.forkwatch
+    admin = f"--admin {forkwatch.admin_url.removeprefix('http://')}"
+    return [
+        (f"curl -s {forkwatch.status_url}/metrics | grep 'verdict=\"fork\"'", "what the alert saw"),
+        (f"forkwatch status {admin}", "is it broken now, and for which upstream"),
+        (f"forkwatch sessions --verdict fork {admin}", "for whom"),
+        (f"forkwatch session {session} {admin}", "what happened: the picture"),
+        (f"forkwatch tail --session {session} -f {forkwatch.child.output}", "the log of that session"),
+        (f"forkwatch policy enforce --ttl 1h {admin}", "cut such sessions from now on, for an hour"),
+        (forkwatch.admin_url, "the same in a browser, live"),
+    ]
 
 
 def _show(screen: Screen, resume: Resume) -> None:

@@ -60,13 +60,14 @@ class Withdraw:
 class Respond:
     """Answer with a head and a whole body of our own; whatever the upstream says is dropped.
 
-    `media_type` None is no body. The shell adds `Forkwatch-Verdict` and the CORS fields.
+    `media_type` None is no body. The shell adds `Forkwatch-Verdict` and the CORS fields. `judgement`
+    is None where no verdict but an operator cut the session.
     """
 
     status: int
     media_type: str | None
     body: bytes
-    judgement: Judgement
+    judgement: Judgement | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.engine.heads import Answer, Request, representable
+from proxy.engine.ids import guess
 from proxy.engine.jsonrpc import RequestBody, requests, session_error_in_body
 from proxy.engine.ledger import Baseline, Pending, Quarantine, Session, Stream, Upstream
 from proxy.engine.relay import INTERRUPTED, Relay, Resumption
@@ -242,23 +243,29 @@ class Exchange:
         found = None if session is None else session.locate(id_word(request.cursor))
         baseline = found if isinstance(found, Baseline) else None
         stream = None if baseline is None else baseline.stream
-        self._report(
-            Judged(
-                session=request.session.decode("utf-8", "backslashreplace"),
-                stream="" if stream is None else stream.label,
-                judgement=judgement,
-                cursor=request.cursor,
-                high=None if stream is None else stream.high,
-                first_id=None,
-                outstanding=0 if baseline is None else len(baseline.outstanding()),
-                epoch=0 if session is None else session.epoch,
-                in_flight=0 if session is None else len(session.in_flight),
-                away_s=_away(stream, now),
-                took_s=0.0,
-                replica=replica,
-                previous_replica=None if stream is None else stream.replica,
-            )
+        known = None if session is None else session.evidence.dialect
+        dialect = guess(request.cursor) if known is None else known
+        judged = Judged(
+            session=request.session.decode("utf-8", "backslashreplace"),
+            stream="" if stream is None else stream.label,
+            judgement=judgement,
+            cursor=request.cursor,
+            high=None if stream is None else stream.high,
+            first_id=None,
+            outstanding=0 if baseline is None else len(baseline.outstanding()),
+            epoch=0 if session is None else session.epoch,
+            in_flight=0 if session is None else len(session.in_flight),
+            away_s=_away(stream, now),
+            took_s=0.0,
+            replica=replica,
+            previous_replica=None if stream is None else stream.replica,
+            dialect=dialect.name,
         )
+        if session is not None and baseline is not None:
+            trace = session.connect(baseline.stream, AttachmentKind.RESUME, now, replica)
+            session.timeline.judge(trace, judged, session.positions(judged, baseline.log), now)
+            trace.finish(now, None, 0)
+        self._report(judged)
 
     # ---- an event stream
 

@@ -195,8 +195,8 @@ class QuarantineEnd(StrEnum):
     """An `initialize` was answered with that very session id."""
     TTL = "ttl"
     """No request has carried the session for `quarantine_ttl`."""
-    EVICTED = "evicted"
-    """Too many sessions are quarantined: the oldest made room."""
+    ADMIN = "admin"
+    """An operator let it go, or took the upstream out of `enforce`."""
 
 
 class SessionCloseReason(StrEnum):
@@ -252,6 +252,8 @@ class Judged:
     action: Action = Action.PASS
     would_cut: bool = False
     """`enforce` would have cut, and is not in force."""
+    dialect: str | None = None
+    """The dialect of the session's ids; None before any was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +294,11 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class SessionQuarantined:
-    """A verdict cut the session: its requests are refused until the client starts a new one."""
+    """The session was cut: its requests are refused until the client starts a new one."""
 
     session: str
-    judgement: Judgement
+    judgement: Judgement | None
+    """None if it was an operator's wish."""
     ttl_s: float
 
 

@@ -16,13 +16,14 @@ from enum import Enum
 from typing import Protocol
 
 from proxy.engine.commands import Command
-from proxy.engine.digest import PRIMING
-from proxy.engine.findings import AttachmentKind, Judgement, Reason
-from proxy.engine.ids import INTEGER, Dialect, EventId, Evidence
+from proxy.engine.digest import PRIMING, id_word
+from proxy.engine.findings import AttachmentKind, Judged, Judgement, Reason
+from proxy.engine.ids import INTEGER, Dialect, EventId, Evidence, IdClass, guess
 from proxy.engine.jsonrpc import RequestId
 from proxy.engine.log import Known, Log, known
 from proxy.engine.owners import Owners
 from proxy.engine.policy import Policy
+from proxy.engine.timeline import CONNECTION_BYTES, Connection, Positions, Timeline
 
 _STREAM_BYTES = 900
 _SESSION_BYTES = 2600
@@ -131,12 +132,16 @@ class Baseline:
 
 @dataclass(slots=True)
 class Quarantine:
-    """A session that was cut: why, and until when (monotonic seconds) without a request of it."""
+    """A session that was cut: why, and until when (monotonic seconds) without a request of it.
 
-    judgement: Judgement
+    `judgement` is None, and `cursor` empty, where it was an operator's wish.
+    """
+
+    judgement: Judgement | None
     cursor: bytes
     ttl_s: float
     until: float
+    since: float
 
     def touch(self, now: float) -> None:
         """A request has carried the session: its time runs anew."""
@@ -162,8 +167,9 @@ class Session:
     """One `Mcp-Session-Id` on one upstream: its streams, epoch and requests in flight."""
 
     __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "exchanges", "followed", "grew",
-                 "in_flight", "key", "loops", "missed", "name", "newest", "number", "quarantine", "serial", "shown",
-                 "standalone", "streams", "touched", "upstream", "used_at")  # fmt: skip
+                 "in_flight", "key", "loops", "missed", "name", "newest", "number", "opened_at", "protocol",
+                 "quarantine", "serial", "shown", "standalone", "streams", "timeline", "touched",
+                 "upstream", "used_at")  # fmt: skip
 
     def __init__(self, upstream: Upstream, key: bytes, number: int, now: float, *, followed: bool) -> None:
         self.upstream = upstream
@@ -196,7 +202,10 @@ class Session:
         self.exchanges: dict[Member, None] = {}
         """The exchanges under way in this session, in the order they began."""
         self.bytes = _SESSION_BYTES
-        self.used_at = now
+        self.opened_at = self.used_at = now
+        self.protocol = ""
+        """The revision it speaks, or `other`; empty if unknown."""
+        self.timeline = Timeline()
 
     # ---- streams
 
@@ -242,6 +251,31 @@ class Session:
         for stream in list(self.streams.values()):
             if not stream.owed and not stream.attachments:
                 self._forget(stream)
+
+    # ---- for the picture
+
+    def connect(self, stream: Stream, kind: AttachmentKind, now: float, replica: str | None) -> Connection:
+        """A connection that serves `stream` has begun: the newest of the timeline."""
+        connection = Connection(kind, stream.label, self.epoch, now, replica)
+        if self.timeline.add(connection):
+            self._grow(CONNECTION_BYTES)
+        return connection
+
+    def position(self, log: Log, raw: bytes, id_word: int) -> int:
+        """Where an id stands on its stream's axis: its number where numbers tell, else its place in `log`.
+
+        The place after the last one where the log does not hold it.
+        """
+        parsed, dialect = self.evidence.peek(raw), self.evidence.dialect or guess(raw)
+        if parsed is not None and dialect.cls is not IdClass.TIMED:
+            return parsed.seq[0]
+        places = log.places(id_word)
+        return places[-1] if places else log.total
+
+    def positions(self, judged: Judged, log: Log) -> Positions:
+        """Where the ids of a judgement stand: its cursor, the newest before it, and the one that decided."""
+        ids = (judged.cursor, judged.high, judged.judgement.got)
+        return Positions(*(None if raw is None else self.position(log, raw, id_word(raw)) for raw in ids))
 
     # ---- places
 

@@ -61,6 +61,18 @@ class Policy:
     actions: Mapping[str, Action] = field(default_factory=dict)
 
 
+_FARTHER = {mode: place for place, mode in enumerate(Mode)}
+
+
+def milder(opened: Policy, now: Policy) -> Policy:
+    """The policy for a resume that opened under `opened`: that, unless the one in force now goes less far.
+
+    An operator's switch to a milder mode takes effect at once; a harsher one waits for the next resume,
+    since this one's frames may have left already.
+    """
+    return now if _FARTHER[now.mode] < _FARTHER[opened.mode] else opened
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What is done, and whether `enforce` would have cut where it is not in force."""

@@ -20,18 +20,26 @@ EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
 
 
-def begin(session: Session, judgement: Judgement, cursor: bytes, now: float) -> list[Command]:
-    """Quarantine the session; what to report."""
+def begin(session: Session, judgement: Judgement | None, cursor: bytes, now: float) -> list[Command]:
+    """Quarantine the session; what to report. `judgement` is None for an operator's wish."""
     upstream = session.upstream
     ttl_s = upstream.policy.quarantine_ttl_s
-    session.quarantine = Quarantine(judgement, cursor, ttl_s, now + ttl_s)
+    session.quarantine = Quarantine(judgement, cursor, ttl_s, now + ttl_s, now)
     upstream.quarantined[session.key] = session
     upstream.sessions_quarantined += 1
     upstream.sessions_active -= 1
     return [Report(SessionQuarantined(session.name, judgement, ttl_s))]
 
 
-def cut_others(session: Session, but: Member, now: float) -> list[Command]:
+def ordered(session: Session, now: float) -> list[Command]:
+    """An operator cuts the session: as a verdict would, but nothing is said of a verdict.
+
+    The session must be neither quarantined nor ended.
+    """
+    return [*begin(session, None, b"", now), *cut_others(session, None, now)]
+
+
+def cut_others(session: Session, but: Member | None, now: float) -> list[Command]:
     """End every other exchange of the session.
 
     The newest first: of several connections of one stream it is the one its client listens to.

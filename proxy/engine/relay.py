@@ -36,11 +36,12 @@ from proxy.engine.findings import (
     Verdict,
 )
 from proxy.engine.ids import RMCP
-from proxy.engine.ledger import Member, Session, Stream
+from proxy.engine.ledger import Baseline, Member, Session, Stream
 from proxy.engine.outlet import Outlet, void
-from proxy.engine.policy import Decision, Mode, Policy, decide
+from proxy.engine.policy import Decision, Mode, Policy, decide, milder
 from proxy.engine.sessions import Ledger, missing_responses
 from proxy.engine.sse import Frame, Scanner
+from proxy.engine.timeline import Connection
 
 _MESSAGE = b"message"
 _SPOKEN = (b'"jsonrpc"', b'"method"', b'"result"', b'"error"')
@@ -93,7 +94,7 @@ class Relay:
 
     __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
                  "_malformed", "_nth", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
-                 "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "bytes", "events",
+                 "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "_trace", "bytes", "events",
                  "kind", "session", "stream")  # fmt: skip
 
     def __init__(
@@ -139,6 +140,8 @@ class Relay:
         self._progress_at = now
         self._reported_overdue = False
         self._out: list[Command] = []
+        self._trace: Connection | None = None
+        """What the picture of the session shows of this connection; None without a session."""
         self.bytes = 0
         self.events = 0
         """Frames with data that have passed."""
@@ -162,8 +165,9 @@ class Relay:
         self.stream.attachments += 1
         self.stream.connections += 1
         self._nth = self.stream.connections
-        if session is not None and self._state is State.UNREADABLE:
-            session.complete = False
+        if session is not None:
+            self._trace = session.connect(self.stream, self.kind, now, self.stream.replica)
+            session.complete = session.complete and self._state is not State.UNREADABLE
         if resumption is not None:
             judgement = resumption.resume.opened(encoded=self._state is State.UNREADABLE)
             if judgement is not None:
@@ -185,6 +189,9 @@ class Relay:
         for frame in self._scanner.feed(chunk):
             if self._state is not State.LIVE or not self._pass(frame):
                 self._frame(frame, now)
+        trace = self._trace
+        if trace is not None and now >= trace.due and self._last_id is not None:
+            self._mark_position(trace, self._last_id, now)
         if self._scanner.malformed != self._malformed:
             self._report_malformed()
         if not self._out:
@@ -239,6 +246,8 @@ class Relay:
         readable = self._state is not State.UNREADABLE
         self._state = State.ENDED
         self._detach(how, now, readable=readable)
+        if self._trace is not None:
+            self._trace.finish(now, cause, self.events)
         self._report_closed(cause, now)
         return self._take()
 
@@ -248,6 +257,8 @@ class Relay:
             return b""
         self._state = State.ENDED
         self.stream.attachments -= 1
+        if self._trace is not None:
+            self._trace.finish(self._opened_at, CloseCause.PROXY_ERROR, self.events)
         self._settle(self.stream.owed)
         outlet, self._outlet = self._outlet, None
         return b"" if outlet is None else outlet.release_rest(0.0)
@@ -354,8 +365,6 @@ class Relay:
         if word == UNKNOWN or not attachment.follow(raw, id_word(raw), word):
             return False
         self._last_id = raw
-        if self._first_id is None:
-            self._first_id = raw
         self.events += 1
         return True
 
@@ -388,6 +397,8 @@ class Relay:
             return  # not delivered
         if raw is not None:
             self._last_id = raw
+            if self._trace is not None and now >= self._trace.due:
+                self._mark_position(self._trace, raw, now)
         if frame.has_data and not frame.empty:
             self.events += 1
         if answers:
@@ -450,7 +461,8 @@ class Relay:
         assert resumption is not None
         if self._state is State.JUDGING:
             self._state = State.LIVE
-        decision = decide(resumption.policy, judgement, bool(session.in_flight))
+        policy = milder(resumption.policy, session.upstream.policy)
+        decision = decide(policy, judgement, bool(session.in_flight))
         if judgement.verdict is Verdict.FORK and judgement.certainty is Certainty.PROVEN:
             self._new_log(session)
         self._report_judged(judgement, decision, now)
@@ -465,26 +477,36 @@ class Relay:
         assert session is not None
         assert resumption is not None
         since = self._opened_at if self._first_byte_at is None else self._first_byte_at
-        self._report(
-            Judged(
-                session=session.name,
-                stream=self.stream.label,
-                judgement=judgement,
-                cursor=resumption.cursor,
-                high=resumption.high,
-                first_id=self._first_id,
-                outstanding=resumption.resume.outstanding,
-                epoch=session.epoch,
-                in_flight=len(session.in_flight),
-                away_s=resumption.away_s,
-                took_s=now - since,
-                replica=resumption.replica,
-                previous_replica=resumption.previous_replica,
-                lost_anew=self.stream.lose(resumption.cursor, judgement.lost),
-                action=decision.action,
-                would_cut=decision.would_cut,
-            )
+        dialect = session.evidence.dialect
+        judged = Judged(
+            session=session.name,
+            stream=self.stream.label,
+            judgement=judgement,
+            cursor=resumption.cursor,
+            high=resumption.high,
+            first_id=self._first_id,
+            outstanding=resumption.resume.outstanding,
+            epoch=session.epoch,
+            in_flight=len(session.in_flight),
+            away_s=resumption.away_s,
+            took_s=now - since,
+            replica=resumption.replica,
+            previous_replica=resumption.previous_replica,
+            lost_anew=self.stream.lose(resumption.cursor, judgement.lost),
+            action=decision.action,
+            would_cut=decision.would_cut,
+            dialect=None if dialect is None else dialect.name,
         )
+        assert self._trace is not None
+        found = resumption.resume.baseline
+        log = found.log if isinstance(found, Baseline) else self.stream.log
+        session.timeline.judge(self._trace, judged, session.positions(judged, log), now)
+        self._report(judged)
+
+    def _mark_position(self, trace: Connection, raw: bytes, now: float) -> None:
+        """A sample for the picture: where the newest id stands."""
+        assert self.session is not None
+        trace.mark(self.session.position(self.stream.log, raw, id_word(raw)), now)
 
     def _report_gate(self, now: float) -> None:
         if self._outlet is not None and self._outlet.hold:
@@ -514,7 +536,8 @@ class Relay:
         session, resumption = self.session, self._resumption
         assert session is not None
         assert resumption is not None
-        return decide(resumption.policy, judgement, bool(session.in_flight)).action is Action.CUT
+        policy = milder(resumption.policy, session.upstream.policy)
+        return decide(policy, judgement, bool(session.in_flight)).action is Action.CUT
 
     # ---- answers
 

@@ -1,8 +1,8 @@
 """Which sessions are known: made by 2xx answers, touched by use, evicted and expired within bounds.
 
-The least recently used session goes first, inside the upstream that holds more than its share;
-sessions that still relay streams count as used. What leaves is reported, so that a lost baseline
-is never a surprise.
+The least recently used session goes first, inside the upstream that holds more than its share, and
+never a quarantined one: where no other is left, a newcomer is not kept. Sessions that still relay
+streams count as used. What leaves is reported, so that a lost baseline is never a surprise.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ class Ledger:
         self.bounds = bounds
         self.upstreams = {name: Upstream(name, bounds, forced) for name, forced in upstreams.items()}
 
+    def configure(self, bounds: Bounds, upstreams: Mapping[str, Dialect | None]) -> None:
+        """New bounds and dialects, for what begins from now on. An upstream left out keeps its sessions."""
+        self.bounds = bounds
+        for name, forced in upstreams.items():
+            upstream = self.upstreams.setdefault(name, Upstream(name, bounds, forced))
+            upstream.bounds, upstream.forced = bounds, forced
+
     @property
     def held_bytes(self) -> int:
         """Memory accounted for in all upstreams."""
@@ -68,6 +75,7 @@ class Ledger:
             self._reissue(session, reports)
         else:
             session = self._make(upstream, key, now, initialized)
+        session.protocol = opened.protocol
         reports.append(opened)
         reports += self._evict(upstream, session)
         return session, reports
@@ -84,8 +92,7 @@ class Ledger:
     def _reissue(self, session: Session, reports: list[Reportable]) -> None:
         reports.append(Raised(Finding.SESSION_REISSUED, session.name))
         if session.quarantine is not None:
-            reports.append(self._lift(session, QuarantineEnd.REINITIALIZED))
-            session.upstream.sessions_active += 1
+            reports.append(self.release(session, QuarantineEnd.REINITIALIZED))
             reports.append(SessionClosed(session.name, SessionCloseReason.REISSUED))
         elif session.ended:
             session.upstream.sessions_active += 1
@@ -94,6 +101,12 @@ class Ledger:
             reports.append(SessionClosed(session.name, SessionCloseReason.REISSUED))
         session.abandon_requests()
         session.next_epoch()
+
+    def release(self, session: Session, cause: QuarantineEnd) -> Reportable:
+        """A quarantined session may be used again."""
+        lifted = self._lift(session, cause)
+        session.upstream.sessions_active += 1
+        return lifted
 
     def _lift(self, session: Session, cause: QuarantineEnd) -> Reportable:
         upstream = session.upstream
@@ -132,15 +145,22 @@ class Ledger:
             len(sessions) > 1 and upstream is self._over_share()
         ):
             reports += self._evict_one(upstream, newcomer)
+            if newcomer.ended:
+                break
         return reports
 
     def _over_share(self) -> Upstream | None:
-        """The upstream that holds the most, while all together hold more than they may; else None."""
+        """The upstream that holds the most, while all together hold more than they may; else None.
+
+        One whose sessions are all quarantined has nothing to give.
+        """
         if self.held_bytes <= self.bounds.ledger_bytes:
             return None
-        return max((u for u in self.upstreams.values() if u.sessions), key=lambda u: u.bytes, default=None)
+        giving = (u for u in self.upstreams.values() if len(u.sessions) > len(u.quarantined))
+        return max(giving, key=lambda u: u.bytes, default=None)
 
     def _evict_one(self, upstream: Upstream, spared: Session | None) -> list[Reportable]:
+        """Drop the session used least; `spared` only where every other one is quarantined."""
         sessions = upstream.sessions
         for _ in range(len(sessions)):
             key, session = next(iter(sessions.items()))
@@ -149,8 +169,8 @@ class Ledger:
             session.touched = session.shown  # it has relayed since: give it a second chance
             sessions.move_to_end(key)
         else:
-            others = [s for s in sessions.values() if s is not spared]
-            session = next((s for s in others if s.quarantine is None), others[0])
+            free = [s for s in sessions.values() if s.quarantine is None]
+            session = next((s for s in free if s is not spared), free[0])
         return self._drop(upstream, session, SessionCloseReason.EVICTED)
 
     def _drop(self, upstream: Upstream, session: Session, reason: SessionCloseReason) -> list[Reportable]:
@@ -159,8 +179,7 @@ class Ledger:
         session.abandon_requests()
         reports: list[Reportable] = []
         if session.quarantine is not None:
-            evicted = reason is SessionCloseReason.EVICTED
-            reports.append(self._lift(session, QuarantineEnd.EVICTED if evicted else QuarantineEnd.TTL))
+            reports.append(self._lift(session, QuarantineEnd.TTL))
         elif not session.ended:
             upstream.sessions_active -= 1
         if not session.ended:

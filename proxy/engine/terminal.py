@@ -29,8 +29,14 @@ VOID = b"event: forkwatch-discard\n\n"
 """Ends a frame of which the client holds a part, as one of a type that nobody listens to."""
 
 
-def verdict_header(judgement: Judgement) -> bytes:
+_BY_OPERATOR = "an operator ended this session"
+"""What is said in place of a verdict, where there is none: `judgement` is None then."""
+
+
+def verdict_header(judgement: Judgement | None) -> bytes:
     """The value of `Forkwatch-Verdict` on a head that the proxy makes itself."""
+    if judgement is None:
+        return b"none; reason=operator"
     return f"{judgement.verdict}; reason={judgement.reason}; certainty={judgement.certainty}".encode()
 
 
@@ -56,22 +62,24 @@ def notification(judgement: Judgement, cursor: bytes, session: bytes) -> bytes:
     return _event(message)
 
 
-def error_events(ids: Iterable[RequestId], judgement: Judgement, cursor: bytes, session: bytes) -> bytes:
+def error_events(
+    ids: Iterable[RequestId], judgement: Judgement | None, cursor: bytes, session: bytes
+) -> bytes:
     """One frame for each pending request: an error with exactly its id."""
     return b"".join(_event(_error(request_id, judgement, cursor, session)) for request_id in ids)
 
 
 def error_body(
-    ids: tuple[RequestId, ...], *, batch: bool, judgement: Judgement, cursor: bytes, session: bytes
+    ids: tuple[RequestId, ...], *, batch: bool, judgement: Judgement | None, cursor: bytes, session: bytes
 ) -> bytes:
     """The JSON answer to a POST that was not answered yet: an error for each of its requests."""
     errors = [_error(request_id, judgement, cursor, session) for request_id in ids]
     return _dump(errors if batch else errors[0])
 
 
-def not_found_body(judgement: Judgement, cursor: bytes, session: bytes) -> bytes:
+def not_found_body(judgement: Judgement | None, cursor: bytes, session: bytes) -> bytes:
     """The body of the 404 that any later request of a quarantined session gets."""
-    why = f"{judgement.verdict}/{judgement.reason}"
+    why = "operator" if judgement is None else f"{judgement.verdict}/{judgement.reason}"
     message = f"Session not found: forkwatch terminated it ({why}); start a new session"
     return orjson.dumps(
         {
@@ -82,8 +90,11 @@ def not_found_body(judgement: Judgement, cursor: bytes, session: bytes) -> bytes
     )
 
 
-def evidence(judgement: Judgement, cursor: bytes, session: bytes) -> dict[str, object]:
+def evidence(judgement: Judgement | None, cursor: bytes, session: bytes) -> dict[str, object]:
     """What an error or notification carries in `data`; the session as its hash, as in the log."""
+    if judgement is None:
+        nothing = dict.fromkeys(("verdict", "reason", "certainty", "cursor", "got", "lost"))
+        return {"forkwatch": {**nothing, "reason": "operator", "session": hash_session(session)}}
     return {
         "forkwatch": {
             "verdict": judgement.verdict,
@@ -97,7 +108,9 @@ def evidence(judgement: Judgement, cursor: bytes, session: bytes) -> dict[str, o
     }
 
 
-def _error(request_id: RequestId, judgement: Judgement, cursor: bytes, session: bytes) -> dict[str, object]:
+def _error(
+    request_id: RequestId, judgement: Judgement | None, cursor: bytes, session: bytes
+) -> dict[str, object]:
     return {
         "jsonrpc": "2.0",
         "id": request_id,
@@ -109,7 +122,9 @@ def _error(request_id: RequestId, judgement: Judgement, cursor: bytes, session: 
     }
 
 
-def _sentence(judgement: Judgement) -> str:
+def _sentence(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return _BY_OPERATOR
     return f"the resumed stream does not continue its log ({judgement.verdict}/{judgement.reason})"
 
 

@@ -109,6 +109,12 @@ class Origin:
         task.add_done_callback(self._connecting.pop)
         return call
 
+    def let_go(self) -> None:
+        """There will be no more requests: each connection closes with its answer, idle ones now."""
+        self._keepalive_s = 0.0
+        for connection in list(self._idle):
+            connection.close()
+
     async def close(self) -> None:
         """Close every connection; calls still running fail with `Draining`. Returns when all are closed."""
         self._closed = True

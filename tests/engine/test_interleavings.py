@@ -215,7 +215,8 @@ class Interleavings(RuleBasedStateMachine):
         assert upstream.bytes == sum(session.bytes for session in sessions)
         for session in sessions:
             logs = [len(log) for stream in session.streams.values() for log in (stream.log, *stream.former)]
-            assert session.bytes == 2600 + 900 * len(session.streams) + 16 * sum(logs)
+            held = 900 * len(session.streams) + 800 * len(session.timeline.connections)
+            assert session.bytes == 2600 + held + 16 * sum(logs)
         assert upstream.requests_in_flight == sum(len(session.in_flight) for session in sessions)
         quarantined = [session for session in sessions if session.quarantine is not None]
         assert list(upstream.quarantined.values()) == sorted(

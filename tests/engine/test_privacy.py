@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.engine.privacy import hash_session
+import pytest
+
+from proxy.engine.privacy import hash_session, of_hash
 
 
 def test_a_session_has_one_name_whatever_its_length_and_type() -> None:
@@ -11,3 +13,16 @@ def test_a_session_has_one_name_whatever_its_length_and_type() -> None:
         assert hash_session(raw) == hash_session(raw.encode())
     assert hash_session("abc") != hash_session("abd")
     assert len(hash_session("x" * 10_000)) == len("s_") + 12
+
+
+def test_a_hash_finds_its_id() -> None:
+    """The raw id is not kept anywhere: it is found by trying."""
+    matches = of_hash(hash_session(b"abc"))
+    assert matches is not None
+    assert [matches(raw) for raw in (b"abc", b"abcd")] == [True, False]
+
+
+@pytest.mark.parametrize("text", ["abc", "s_12", "s_13c9497c2425 ", "S_13C9497C2425", ""])
+def test_what_is_no_hash(text: str) -> None:
+    """A raw session id, for one."""
+    assert of_hash(text) is None

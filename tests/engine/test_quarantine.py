@@ -6,10 +6,21 @@ import json
 
 import pytest
 
-from proxy.engine.findings import Ending, QuarantineEnded, Raised
+from proxy.engine.commands import Elsewhere, Report
+from proxy.engine.findings import (
+    Ending,
+    QuarantineEnd,
+    QuarantineEnded,
+    Raised,
+    SessionClosed,
+    SessionQuarantined,
+)
 from proxy.engine.heads import Answer
 from proxy.engine.ledger import Bounds
 from proxy.engine.policy import Mode, Policy
+from proxy.engine.privacy import hash_session
+from proxy.engine.quarantine import ordered
+from proxy.engine.terminal import verdict_header
 from tests.engine.drive import event
 from tests.engine.shell import ACCEPTED, JSON, STREAM, Client, Phase, Shell, body_of
 
@@ -237,15 +248,17 @@ def test_it_is_never_evicted_before_others() -> None:
     assert shell.quarantined == [b"s1"]
 
 
-def test_where_all_are_quarantined_the_oldest_makes_room() -> None:
-    """The bound holds whatever happens."""
+def test_where_all_are_quarantined_a_newcomer_is_not_kept() -> None:
+    """The bound holds, and no quarantine ends for it: a dead session must stay refused."""
     shell = quarantined(BIG)
     for number in range(2, 6):
         cut_session(shell, f"s{number}")
+    assert shell.quarantined == [b"s1", b"s2", b"s3"]
     assert len(shell.upstream.sessions) == 3
-    assert shell.quarantined == [b"s3", b"s4", b"s5"]
-    assert shell.lifted == ["evicted", "evicted"]
+    assert shell.lifted == []
     assert (shell.upstream.sessions_active, shell.upstream.sessions_quarantined) == (0, 3)
+    evicted = [item.session for item in shell.reports if isinstance(item, SessionClosed)]
+    assert evicted[-1] == "s5"
 
 
 def test_what_a_quarantined_session_holds_is_shed() -> None:
@@ -259,19 +272,14 @@ def test_what_a_quarantined_session_holds_is_shed() -> None:
 # ---- a session forgotten while exchanges of it are under way
 
 
-@pytest.mark.parametrize("how", ["evicted", "expired"])
-def test_a_delete_of_a_session_forgotten_meanwhile(how: str) -> None:
+def test_a_delete_of_a_session_forgotten_meanwhile() -> None:
     """It counts for nothing any more."""
     shell = quarantined(Bounds(sessions_per_upstream=1))
     delete = shell.begin("DELETE")
-    if how == "evicted":
-        shell.open_session("s2")
-    else:
-        shell.pass_time(TTL_S)
-        shell.ledger.expire(shell.now)
+    shell.pass_time(TTL_S)
+    shell.ledger.expire(shell.now)
     delete.responded(ACCEPTED).end()
-    active = len(shell.upstream.sessions)
-    assert (shell.upstream.sessions_active, shell.upstream.sessions_quarantined) == (active, 0)
+    assert (shell.upstream.sessions_active, shell.upstream.sessions_quarantined) == (0, 0)
 
 
 def test_a_fork_in_a_session_evicted_meanwhile_is_cut_all_the_same() -> None:
@@ -290,3 +298,82 @@ def test_a_fork_in_a_session_evicted_meanwhile_is_cut_all_the_same() -> None:
     shell.pass_time(10 * TTL_S)
     assert shell.ledger.expire(shell.now) == []
     assert shell.begin("GET").responded(STREAM).phase is Phase.STREAMING
+
+
+# ---- an operator's order
+
+
+def test_an_operator_cuts_a_session() -> None:
+    """As a verdict would: pending calls fail by their ids, the standalone stream ends, the rest gets 404."""
+    shell = Shell(Policy(mode=Mode.OBSERVE))
+    shell.open_session()
+    get = shell.open_get().send(event(1))
+    call = shell.stream("seven").send(event(2))
+    pending = shell.post(8)
+    commands = ordered(shell.session(), shell.now)
+    shell.perform(get, [c for c in commands if isinstance(c, Report)])
+    for command in commands:
+        if isinstance(command, Elsewhere):
+            assert isinstance(command.party.handle, Client)
+            shell.perform(command.party.handle, command.commands)
+    assert (get.phase, call.phase, pending.phase) == (Phase.ENDED, Phase.ENDED, Phase.ANSWERED)
+    assert (call.error_ids, pending.error_ids) == (["seven"], [8])
+    hashed = hash_session(b"s1")
+    nothing = {"verdict": None, "certainty": None, "cursor": None, "got": None, "lost": None}
+    assert call.errors[0]["error"] == {
+        "code": -32600,
+        "message": "Session terminated: an operator ended this session; start a new session",
+        "data": {"forkwatch": {**nothing, "reason": "operator", "session": hashed}},
+    }
+    later = shell.post(9)
+    assert later.response is not None
+    assert later.response.status == 404
+    assert b"forkwatch terminated it (operator)" in later.response.body
+    assert verdict_header(later.response.judgement) == b"none; reason=operator"
+    assert [item for item in shell.reports if isinstance(item, SessionQuarantined)] == [
+        SessionQuarantined("s1", None, TTL_S)
+    ]
+
+
+def test_an_operator_lets_a_session_go() -> None:
+    """Its requests pass again, and it counts as active."""
+    shell = quarantined()
+    assert refused(shell.post(10))
+    assert shell.ledger.release(shell.session(), QuarantineEnd.ADMIN) == QuarantineEnded(
+        "s1", QuarantineEnd.ADMIN
+    )
+    assert (shell.upstream.sessions_active, shell.upstream.sessions_quarantined) == (1, 0)
+    assert shell.post(11).phase is Phase.WAITING
+    assert shell.quarantined == []
+
+
+def test_a_switch_to_a_milder_mode_takes_effect_on_a_resume_that_is_being_judged() -> None:
+    """The frame held back is let go; a switch the other way waits for the next resume."""
+    shell = Shell()
+    shell.open_session()
+    shell.shown(event(1), event(2), event(3))
+    resumed = shell.open_get(2).send(b"id: 1\n")
+    shell.upstream.policy = Policy(mode=Mode.OBSERVE)
+    resumed.send(event(1, "reborn").removeprefix(b"id: 1\n"))
+    assert (resumed.phase, bytes(resumed.body)) == (Phase.STREAMING, event(1, "reborn"))
+    assert shell.quarantined == []
+    harsher = shell.open_get(1)
+    shell.upstream.policy = Policy(mode=Mode.ENFORCE)
+    harsher.send(event(1, "reborn again"))
+    assert harsher.phase is Phase.STREAMING
+
+
+def test_new_bounds_and_dialects_are_for_what_begins_from_now_on() -> None:
+    """A log keeps the length it was begun with; an upstream that is left out keeps its sessions."""
+    shell = Shell()
+    shell.open_session()
+    bounds = Bounds(sessions_per_upstream=2, ids_per_stream=16)
+    shell.ledger.configure(bounds, {"tools": None, "new": None})
+    assert shell.session().bounds.ids_per_stream == 1024
+    shell.open_session("s2")
+    assert shell.session("s2").bounds is bounds
+    shell.open_session("s3")
+    assert list(shell.upstream.sessions) == [b"s2", b"s3"]
+    shell.ledger.configure(bounds, {"new": None})
+    assert list(shell.ledger.upstreams) == ["tools", "new"]
+    assert list(shell.upstream.sessions) == [b"s2", b"s3"]
