@@ -6,7 +6,7 @@
 #   make lint       ruff check, ruff format --check, mypy --strict
 #   make scenarios  the wire scenarios alone: scripted ends around the real process
 #   make peers      real MCP servers and clients, set up under .peers/ (needs node >= 20, else brings its own)
-#   make ops        dashboards, rules, alerts against a real Prometheus; deployment files against their schemas (Debian, root)
+#   make ops        alerts and dashboards on a real Prometheus, the page in Chromium, deployment files by their tools (Debian, root)
 #   make image-test builds the container image without a container engine, and runs it (Debian, root; minutes)
 #   make bench      what the proxy costs on this machine
 #   make clean      remove what these made
@@ -79,7 +79,8 @@ ops: $(VENV)/.dev-ready
 	@cd tests/dashboards/grafana && { test -d node_modules || ! command -v npm >/dev/null || \
 	  npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2; }
 	@tests/packaging/setup.sh ops
-	@$(BIN)/python -m pytest tests/dashboards tests/packaging -m ops -rs $(ARGS)
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(PIP_INSTALL) -e '.[browser]'
+	@$(BIN)/python -m pytest tests -m ops -rs $(ARGS)
 
 image-test: $(VENV)/.dev-ready
 	@tests/packaging/setup.sh image

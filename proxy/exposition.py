@@ -86,6 +86,14 @@ class _Exposed:
             "Log lines dropped because the reader of stdout stalled.",
             m.log_messages_dropped(),
         )
+        refused = CounterMetricFamily(
+            f"{PREFIX}requests_refused",
+            "Requests refused before they had an upstream, by the type of the problem.",
+            labels=("reason",),
+        )
+        for reason, count in dict(m.requests_refused).items():
+            refused.add_metric((reason,), count)
+        yield refused
         yield _tallied("event_loop_lag_seconds", "How late a timer of 100 ms fired.", m.event_loop_lag)
 
     def _store(self) -> Iterator[Metric]:

@@ -20,6 +20,8 @@ from typing import BinaryIO
 CAPACITY_LINES = 10_000
 CLOSE_DEADLINE_S = 1.0
 _NOTICE_EVERY_S = 1.0
+_PAUSE_S = 0.01
+"""How long lines gather once there is one. To wake a thread for each costs more than the line itself."""
 _NO_BLOCK_BYTES = select.PIPE_BUF
 
 
@@ -41,6 +43,7 @@ class LineWriter:
         self._capacity = capacity
         self._lines: deque[bytes] = deque()
         self._wake = threading.Event()
+        self._ended = threading.Event()
         self._closed = False
         self._torn = False
         """A failed write may have left part of a line, which the next one must not continue."""
@@ -71,6 +74,7 @@ class LineWriter:
     def close(self, deadline_s: float = CLOSE_DEADLINE_S) -> bool:
         """Write what is queued, for `deadline_s` at most. Whether all of it was written. Idempotent."""
         self._closed = True
+        self._ended.set()
         self._wake.set()
         self._thread.join(deadline_s)
         return not self._thread.is_alive()
@@ -78,6 +82,8 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             self._wake.wait()
+            if not self._closed:
+                self._ended.wait(_PAUSE_S)
             # Cleared before the queue is looked at: a line queued after that wakes the next turn.
             self._wake.clear()
             closing = self._closed

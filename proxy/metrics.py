@@ -49,6 +49,8 @@ COMPONENTS = ("detector", "gate", "relay", "report")
 """What can fail on a stream: judging, holding a frame back, carrying the bytes, counting and logging."""
 HTTP_CHILDREN = 24
 """Pairs of method and status counted apart; later ones of a method share the code `other`."""
+REFUSALS = ("bad-request", "draining", "header-too-large", "no-upstream", "over-limit", OTHER)
+"""Why a request is refused before it has an upstream: types of the problem it is answered with."""
 OPERATIONS = ("load", "save", "delete")
 """What the proxy asks of a state store."""
 OVERHEAD_EVERY = 16
@@ -237,12 +239,17 @@ class Metrics:
         self.config_reload_at = time.time()
         """Unix seconds of the last reload that succeeded; the start counts as one."""
         self.store = StoreCounters()
+        self.requests_refused: Counter[str] = _zeros(REFUSALS)
         self.event_loop_lag = Tally(tally.LAG_SECONDS)
         self.log_messages_dropped: Callable[[], int] = int
         """Read at a scrape; the log's own count, once there is a log."""
         self.upstreams = {name: UpstreamCounters(name, mode) for name, mode in upstreams}
         self.registry = exposition.register(self, registry)
         self._render = exposition.render
+
+    def count_refused(self, type: str) -> None:
+        """A request was refused before it had an upstream, for a `ProxyError.type`."""
+        self.requests_refused[type if type in REFUSALS else OTHER] += 1
 
     def upstream(self, name: str) -> UpstreamCounters:
         """The counters of a configured upstream. Raises KeyError for any other name."""

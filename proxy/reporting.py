@@ -136,6 +136,7 @@ class Reporter:
 
     def refused(self, error: ProxyError, method: str | None, now: float) -> None:
         """A request was refused before it had an upstream, or before it could be read (None: its method)."""
+        self._metrics.count_refused(error.type)
         self._say_error(error, now, method=method)
 
     def _say_error(self, error: ProxyError, now: float, *, method: str | None, upstream: str = "") -> None:

@@ -31,8 +31,7 @@ def calls() -> Iterator[tuple[str, ast.Call, bool]]:
             if place is None or len(node.args) <= place:
                 continue
             for constant in ast.walk(node.args[place]):
-                named = isinstance(constant, ast.Constant) and isinstance(constant.value, str)
-                if named and NAME.fullmatch(str(constant.value)):
+                if isinstance(constant, ast.Constant) and NAME.fullmatch(str(constant.value)):
                     yield str(constant.value), node, node.func.attr == "_thinned"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from proxy.engine.continuity import FrameKind, Shown
 from proxy.engine.digest import PRIMING
 from proxy.engine.findings import AttachmentKind, Finding, Raised
-from proxy.engine.ids import EventId, IdClass, compare
+from proxy.engine.ids import INTEGER, EventId, IdClass, compare
 from proxy.engine.ledger import Session, Stream
 from proxy.engine.log import Known, known
 
@@ -46,6 +46,14 @@ class Attachment:
             self.session.place_aside(self.stream, id_word, word)
         self._again.clear()
 
+    @property
+    def position(self) -> int | None:
+        """Where the newest id stands, as `Session.position` says it; None if this does not know offhand."""
+        last, dialect = self._last, self.session.evidence.dialect
+        if last is not None and dialect is not None and dialect.cls is not IdClass.TIMED:
+            return last.seq[0]
+        return None
+
     def follow(self, raw: bytes, id_word: int, word: int) -> bool:
         """Record the message of a live stream if its id plainly is new; else do nothing.
 
@@ -62,9 +70,16 @@ class Attachment:
             session.append(stream, raw, id_word, word, None, None)
             return True
         last, newest = self._last, session.newest
-        if last is None or newest is None or last is not stream.last:
+        if newest is None or last is not stream.last:
             return False
         parsed = dialect.parse(raw)
+        if last is None:
+            # The first id of a call's stream: a number beyond all that the session has shown is new.
+            if parsed is None or dialect is not INTEGER or not session.grew or parsed.seq <= newest.seq:
+                return False
+            session.append(stream, raw, id_word, word, parsed, None)
+            self._last = parsed
+            return True
         if parsed is None or parsed[:3] != last[:3] or parsed.seq <= last.seq:
             return False
         if parsed.seq <= newest.seq and session.grew:

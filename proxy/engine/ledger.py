@@ -49,13 +49,15 @@ class Bounds:
 class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
-    __slots__ = ("attachments", "born", "connections", "detached_at", "former", "grown", "high", "kind", "last",
-                 "left_by_client", "log", "lost_for", "owed", "replica", "retry_ms", "serial", "shown",
+    __slots__ = ("attachments", "born", "connections", "detached_at", "former", "grown", "high", "kind", "label",
+                 "last", "left_by_client", "log", "lost_for", "owed", "replica", "retry_ms", "serial", "shown",
                  "takeovers", "unnumbered")  # fmt: skip
 
     def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
         self.serial = serial
         self.kind = kind
+        self.label = f"{kind.value}-{serial}"
+        """The stream's name in logs: its kind and its number in the session."""
         self.log = Log(epoch)
         self.former: list[Log] = []
         """Logs of earlier epochs, newest last."""
@@ -92,11 +94,6 @@ class Stream:
         before = self.lost_for[1] if self.lost_for is not None and self.lost_for[0] == cursor else 0
         self.lost_for = (cursor, max(lost, before))
         return max(0, lost - before)
-
-    @property
-    def label(self) -> str:
-        """The stream's name in logs: its kind and its number in the session."""
-        return f"{self.kind.value}-{self.serial}"
 
 
 @dataclass(slots=True)

@@ -190,8 +190,8 @@ class Relay:
             if self._state is not State.LIVE or not self._pass(frame):
                 self._frame(frame, now)
         trace = self._trace
-        if trace is not None and now >= trace.due and self._last_id is not None:
-            self._mark_position(trace, self._last_id, now)
+        if trace is not None and now >= trace.due and self._last_id is not None and not self.judging:
+            self._mark_newest(trace, self._last_id, now)
         if self._scanner.malformed != self._malformed:
             self._report_malformed()
         if not self._out:
@@ -247,6 +247,8 @@ class Relay:
         self._state = State.ENDED
         self._detach(how, now, readable=readable)
         if self._trace is not None:
+            if self._last_id is not None:
+                self._mark_newest(self._trace, self._last_id, now)
             self._trace.finish(now, cause, self.events)
         self._report_closed(cause, now)
         return self._take()
@@ -391,13 +393,14 @@ class Relay:
                         kind = FrameKind.NOTHING
                     elif message.trivial:  # what some servers replay a priming frame as
                         kind = FrameKind.PRIMING
+        judging = self._state is State.JUDGING
         if self._attachment is not None:
             self._judge_frame(Shown(kind, raw, 0 if raw is None else id_word(raw), word), frame, now)
         if self._state is State.CUT:
             return  # not delivered
         if raw is not None:
             self._last_id = raw
-            if self._trace is not None and now >= self._trace.due:
+            if judging and self._trace is not None:
                 self._mark_position(self._trace, raw, now)
         if frame.has_data and not frame.empty:
             self.events += 1
@@ -503,8 +506,17 @@ class Relay:
         session.timeline.judge(self._trace, judged, session.positions(judged, log), now)
         self._report(judged)
 
+    def _mark_newest(self, trace: Connection, raw: bytes, now: float) -> None:
+        """A sample for the picture: where the newest id of this connection stands."""
+        assert self._attachment is not None
+        position = self._attachment.position
+        if position is None:
+            self._mark_position(trace, raw, now)
+        else:
+            trace.mark(position, now)
+
     def _mark_position(self, trace: Connection, raw: bytes, now: float) -> None:
-        """A sample for the picture: where the newest id stands."""
+        """A sample for the picture that explains the verdict: where this id stands, replayed or new."""
         assert self.session is not None
         trace.mark(self.session.position(self.stream.log, raw, id_word(raw)), now)
 

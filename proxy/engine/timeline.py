@@ -16,6 +16,8 @@ CONNECTIONS = 12
 POINTS = 32
 CONNECTION_BYTES = 800
 """What one counts for in the ledger: with all its samples, and a verdict."""
+_CALL_EVERY_S = 0.02
+"""Between two samples of a call's own stream, beside its first and last: most are over by then."""
 _SHOWN_BYTES = 128
 """Of an event id."""
 
@@ -72,13 +74,16 @@ class Connection:
         self.judged_at = 0.0
         self.places = Positions()
         self.due = 0.0
-        """When the next sample is wanted: all of them, until there are too many."""
+        """When the next sample is wanted."""
         self.times = array("d")
         self.positions = array("d")
-        self._every = 0.0
+        self._every = _CALL_EVERY_S if kind is AttachmentKind.POST else 0.0
 
     def mark(self, position: int, now: float) -> None:
-        """The newest id stands at `position`. Thinned by half when there are too many samples."""
+        """The newest id stands at `position`. Thinned by half when there are too many samples.
+
+        Ask for it when one is `due`, and for those that explain a verdict.
+        """
         times, positions = self.times, self.positions
         if positions and positions[-1] == position:
             return
@@ -140,6 +145,8 @@ class Timeline:
 
     def _least(self) -> int:
         """The place of the oldest that is over and tells nothing of an alarm; else of the oldest that is over."""
+        if self.verdicts.isdisjoint(ALARMS) and self.connections[0].closed_at is not None:
+            return 0  # the common case: a session of many short calls
         over = [i for i, c in enumerate(self.connections[:-1]) if c.closed_at is not None]
         alarmed = {c.stream for c in self.connections if c.alarm}
         return next((i for i in over if self.connections[i].stream not in alarmed), over[0] if over else 0)

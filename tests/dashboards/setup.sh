@@ -18,4 +18,4 @@ fi
 say "installing prometheus and prometheus-alertmanager"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends prometheus prometheus-alertmanager >/dev/null
+apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends prometheus prometheus-alertmanager >/dev/null

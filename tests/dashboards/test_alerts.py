@@ -111,13 +111,13 @@ def test_a_runbook_says_what_it_means_and_what_to_do(path: Path) -> None:
 
 
 @each_runbook
-def test_a_runbooks_commands_exist(path: Path) -> None:
+def test_a_runbooks_commands_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands are forkwatch's, or read the log, the metrics and the status page."""
     for command in commands(path):
         program, *words = command.split()
         match program:
             case "forkwatch":
-                assert main([words[0], "--help"]) == 0
+                assert_can_be_typed(words, capsys)
             case "jq":
                 assert_reads_the_log(command)
             case "curl":
@@ -128,6 +128,25 @@ def test_a_runbooks_commands_exist(path: Path) -> None:
                 )
             case _:
                 pytest.fail(f"unknown: {command}")
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(RUNBOOKS.glob("*.md")), RUNBOOKS.parent / "README.md"], ids=lambda p: p.stem
+)
+def test_commands_within_a_text_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is told in passing can be typed as well."""
+    for command in re.findall(r"`forkwatch ([^`]+)`", path.read_text()):
+        assert_can_be_typed(command.split(), capsys)
+
+
+def assert_can_be_typed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line takes these words: a command, arguments it accepts, and options that its help names."""
+    assert main([*words, "--help"]) == 0, words
+    help = capsys.readouterr().out
+    assert f"forkwatch {words[0]} " in help
+    for option in words[1:]:
+        if option.startswith("-"):
+            assert re.search(rf"(?<![\w-]){option}\b", help), words
 
 
 def assert_reads_the_log(command: str) -> None:
@@ -145,4 +164,4 @@ def assert_reads_the_log(command: str) -> None:
 def test_thresholds_are_positive_and_named_once() -> None:
     """A threshold that stands twice would make scalar() of nothing, and the alert silent."""
     names = [value for value in thresholds().values() if value > 0]
-    assert len(names) == len(thresholds()) == 18
+    assert len(names) == len(thresholds()) == 20

@@ -23,6 +23,7 @@ LINES = {
     "Broken resumes, by upstream and proxy": "error_budget",
     "Event loop lag": "loop_lag_seconds",
     "Share of the limits": "full_share",
+    "Time spent on a read": "overhead_seconds",
 }
 """The threshold that a panel's dashed line copies."""
 each_panel = pytest.mark.parametrize("panel", panels(), ids=[panel["title"] for panel in panels()])

@@ -68,7 +68,18 @@ def test_few_samples_are_all_kept() -> None:
     for second in range(5):
         made.mark(second // 2, float(second))
     assert list(zip(made.times, made.positions, strict=True)) == [(0, 0), (2, 1), (4, 2)]
-    assert made.due <= 4.0
+    assert made.due == 4.0
+
+
+def test_of_a_call_that_is_over_at_once_its_first_and_last_are_kept() -> None:
+    """Many short calls must cost little; one that takes its time is drawn in full."""
+    shell = Shell(OBSERVE)
+    shell.open_session()
+    call = shell.stream(7).send(event(1)).send(event(2)).send(event(3))
+    shell.pass_time(0.03)
+    call.send(event(4)).send(event(5)).send(event(6)).end()
+    (only,) = shell.session().timeline.connections
+    assert list(only.positions) == [1.0, 4.0, 6.0]
 
 
 @pytest.mark.parametrize("events", [POINTS, 1000, 100_000])
@@ -101,8 +112,9 @@ def test_the_oldest_unremarkable_connection_is_forgotten_first() -> None:
     """An alarm, and the connection before it on the same stream, outlive those of other streams."""
     timeline = Timeline()
     timeline.add(connection("get-1"))
-    alarm = connection("get-1", judgement=FORK)
+    alarm = connection("get-1")
     assert timeline.add(alarm)
+    timeline.judge(alarm, judged(FORK), Positions(), 0.0)
     for number in range(100):
         grew = timeline.add(connection(f"post-{number + 2}"))
         assert grew == (number < CONNECTIONS - 2)
@@ -223,7 +235,7 @@ def test_a_primed_id_is_drawn() -> None:
     """It moves the cursor, so the picture shows it."""
     shell = Shell(OBSERVE)
     shell.open_session()
-    shell.open_get().send(priming(1), event(2))
+    shell.open_get().send(priming(1)).send(event(2))
     assert [position for _, position in shown(shell)[0][1]] == [1.0, 2.0]
 
 

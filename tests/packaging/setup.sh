@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests of this folder need. Run it as often as you like: what is there already is left alone.
-#   setup.sh ops     linters and schemas, in an environment of their own under .venv/ops; systemd-analyze
+#   setup.sh ops     linters and schemas, in an environment of their own under .venv/ops; systemd-analyze, Chromium
 #   setup.sh image   buildah, and build/image-base.tar: a small Debian with Python, made from Debian's own packages
 # What only root on Debian can install and is missing elsewhere is said here, and by every test that is skipped for it.
 set -euo pipefail
@@ -53,6 +53,7 @@ case $what in
   ops)
     linters
     command -v systemd-analyze >/dev/null || packages systemd || true
+    command -v chromium >/dev/null || packages chromium || true
     ;;
   image)
     if { command -v buildah && command -v debootstrap; } >/dev/null || packages buildah debootstrap; then base; fi
