@@ -8,11 +8,15 @@
 #   make peers      real MCP servers and clients, set up under .peers/ (needs node >= 20, else brings its own)
 #   make ops        alerts and dashboards on a real Prometheus, the page in Chromium, deployment files by their tools (Debian, root)
 #   make image-test builds the container image without a container engine, and runs it (Debian, root; minutes)
+#   make soak       ten minutes of load whose truth is known: forks found, false alarms, bytes, memory; ARGS=--faults
+#   make fuzz       the parsers and the whole path under bytes nobody meant; ARGS="scanner --seconds 60"
+#   make sbom       build/sbom.json, and the licences of what the proxy runs on
+#   make audit      known vulnerabilities of it, where a database can be reached
 #   make bench      what the proxy costs on this machine
 #   make clean      remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test lint format scenarios peers ops image-test bench clean
+.PHONY: help demo run test lint format scenarios peers ops image-test soak fuzz sbom audit bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,7 +30,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do \
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help:
-	@sed -n '3,13s/^# *//p' Makefile
+	@sed -n '3,17s/^# *//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { \
@@ -85,6 +89,20 @@ ops: $(VENV)/.dev-ready
 image-test: $(VENV)/.dev-ready
 	@tests/packaging/setup.sh image
 	@$(BIN)/python -m pytest tests/packaging -m image -rs $(ARGS)
+
+soak: $(VENV)/.dev-ready
+	@$(BIN)/python -m tests.load --seconds 600 --streams 2000 --seed 1 $(ARGS)
+
+fuzz: $(VENV)/.dev-ready
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+sbom: $(VENV)/.dev-ready
+	@tests/supply/setup.sh
+	@$(BIN)/python -m tests.supply.sbom
+
+audit: $(VENV)/.dev-ready
+	@tests/supply/setup.sh
+	@$(BIN)/python -m tests.supply.audit $(ARGS)
 
 bench: $(VENV)/.dev-ready
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -11,14 +11,12 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
-
-from aiohttp import web
 
 from proxy.config.settings import UpstreamSettings
+from proxy.downstream import ClientConnection, Request
 from proxy.engine.commands import (
     PASS,
     Abort,
@@ -34,7 +32,8 @@ from proxy.engine.commands import (
 from proxy.engine.exchange import Exchange
 from proxy.engine.findings import AttachmentKind, CloseCause, Ending, Reportable
 from proxy.engine.headers import Fields, Forwarding, RequestHead, request_head, response_fields
-from proxy.engine.heads import Answer, Request
+from proxy.engine.heads import Answer
+from proxy.engine.heads import Request as EngineRequest
 from proxy.engine.ledger import Upstream
 from proxy.engine.sessions import Ledger
 from proxy.errors import Draining, ProxyError, UpstreamIdle
@@ -44,9 +43,6 @@ from proxy.problem import problem_response
 from proxy.reporting import Reporter
 from proxy.synthetic import CorsMemory, response_bytes
 from proxy.upstream import Call, Origin, ResponseHead
-
-if TYPE_CHECKING:
-    from proxy.server import ClientConnection
 
 _JSON_INSPECT_BYTES = 64 * 1024
 """Of a JSON answer: enough for an error object, which is all that is looked for."""
@@ -86,26 +82,8 @@ class Services:
     clock: Callable[[], float]
 
 
-class Done:
-    """What aiohttp's server wants back from a handler: the answer is out, may the connection live on?"""
-
-    __slots__ = ("keep_alive",)
-
-    def __init__(self, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """Nothing to prepare: the head has been written."""
-
-    async def write_eof(self) -> None:
-        """Nothing to end: the end has been written."""
-
-
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets. Neither event loop's `abort` does by itself."""
-
-KEEP = Done(True)
-CLOSE = Done(False)
 
 
 class Phase(Enum):
@@ -122,12 +100,12 @@ class Phase(Enum):
 class Forward:
     """One exchange between a client's connection and an upstream."""
 
-    __slots__ = ("_answer_body", "_batch", "_call", "_chunked", "_connection", "_done", "_events", "_exchange",
-                 "_keep_alive", "_loop", "_origin_header", "_paused", "_phase", "_request", "_resumed", "_route",
-                 "_services", "_started", "_timer", "_transport")  # fmt: skip
+    __slots__ = ("_answer_body", "_batch", "_call", "_chunked", "_connection", "_events", "_exchange",
+                 "_loop", "_origin_header", "_paused", "_phase", "_request", "_resumed", "_route",
+                 "_services", "_started", "_timer", "_transport", "_uploading", "keep_alive")  # fmt: skip
 
     def __init__(
-        self, services: Services, route: Route, connection: ClientConnection, request: web.BaseRequest
+        self, services: Services, route: Route, connection: ClientConnection, request: Request
     ) -> None:
         assert connection.transport is not None
         self._services = services
@@ -139,14 +117,16 @@ class Forward:
         self._phase = Phase.WAITING
         self._exchange: Exchange | None = None
         self._call: Call | None = None
-        self._done: asyncio.Future[None] = self._loop.create_future()
         self._chunked = False
-        self._keep_alive = request.keep_alive
+        self.keep_alive = request.keep_alive
+        """Whether the client's connection may live on after the answer."""
         self._origin_header: bytes | None = None
         self._answer_body: bytearray | None = None
         self._events = 0
         self._paused = False
         self._resumed: asyncio.Event | None = None
+        self._uploading: asyncio.Task[None] | None = None
+        """Sends what had not come of the body as its head came."""
         self._batch: list[bytes] | None = None
         """What is written while one read of the upstream is worked on: it leaves in one write."""
         self._started = 0.0
@@ -154,17 +134,24 @@ class Forward:
 
     # ---- the request
 
-    async def run(self) -> Done:
-        """Carry the exchange to its end. Cancelled when the client's connection is lost."""
+    def start(self) -> None:
+        """Carry the exchange to its end; the connection is told when it is `answered`."""
+        self._route.counters.http_requests_in_flight += 1
+        try:
+            self._start()
+        except Exception as error:
+            self._broke(error)
+
+    def _start(self) -> None:
         request, route = self._request, self._route
-        head = request_head(list(request.raw_headers), self._connection.peer, route.forwarding)
+        head = request_head(request.headers, self._connection.peer, route.forwarding)
         self._origin_header = head.origin
         now = self._started = self._services.clock()
         try:
             self._exchange = Exchange(
                 self._services.ledger,
                 route.state,
-                Request(request.method, head.session, head.cursor, head.protocol),
+                EngineRequest(request.method, head.session, head.cursor, head.protocol),
                 now,
                 deadline_s=route.settings.replay_deadline_s,
                 gate_bytes=self._services.gate_bytes,
@@ -172,37 +159,26 @@ class Forward:
             )
         except Exception as error:
             self._fail_open(error)
-        route.counters.http_requests_in_flight += 1
-        upload: asyncio.Task[None] | None = None
-        try:
-            if self._exchange is not None:
-                self._ask(self._exchange.began, now)
-            if self._phase is not Phase.OVER:
-                upload = await self._send(head)
-            await self._done
-        finally:
-            route.counters.http_requests_in_flight -= 1
-            if upload is not None:
-                upload.cancel()
-            self.client_left()  # the handler may have been cancelled before the answer's end
-        return KEEP if self._keep_alive else CLOSE
+        if self._exchange is not None:
+            self._ask(self._exchange.began, now)
+        if self._phase is Phase.OVER:
+            return
+        body = request.body
+        if self._exchange is not None and self._exchange.needs_upload and not body.complete:
+            self._in_background(self._read_ahead(head))
+        else:
+            self._send(head, body.take(), complete=body.complete)
 
-    async def _send(self, head: RequestHead) -> asyncio.Task[None] | None:
-        """Send the request; returns the task that uploads the rest of its body, if there is a rest."""
-        content, exchange = self._request.content, self._exchange
-        complete = content.is_eof()
-        body = content.read_nowait() if complete else b""
-        if exchange is not None and exchange.needs_upload and not complete:
-            if self._request.headers.get("Expect", "").lower() == "100-continue":
-                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")  # the upstream is not asked: nobody else would
-            body, complete = await self._read_ahead()
+    def _send(self, head: RequestHead, body: bytes, *, complete: bool) -> None:
+        """Send the request, with what is known of its body; the rest follows as it comes."""
+        exchange = self._exchange
         if complete and exchange is not None:
             small = len(body) <= self._services.request_inspect_bytes
             self._ask(exchange.uploaded, body if small else None)
         elif exchange is not None and exchange.needs_upload:
             self._ask(exchange.uploaded, None)
         if self._phase is Phase.OVER:
-            return None
+            return
         fields = head.fields
         if exchange is not None and exchange.drops_session:
             fields = [field for field in fields if field[0].lower() != b"mcp-session-id"]
@@ -214,18 +190,32 @@ class Forward:
             body=body,
             streaming=not complete,
         )
-        return None if complete else self._loop.create_task(self._upload(self._call, body))
+        if not complete:
+            self._in_background(self._upload(self._call, body))
 
-    async def _read_ahead(self) -> tuple[bytes, bool]:
-        """The body as far as it may be inspected, and whether that is all of it."""
-        content, limit = self._request.content, self._services.request_inspect_bytes
+    def _in_background(self, sending: Coroutine[None, None, None]) -> None:
+        """Send the rest of the body as it comes."""
+
+        async def run() -> None:
+            try:
+                await sending
+            except Exception as error:
+                self._broke(error)
+
+        self._uploading = self._loop.create_task(run())
+
+    async def _read_ahead(self, head: RequestHead) -> None:
+        """Read the body as far as it may be inspected, then send the request: it may be an `initialize`."""
+        if any(value.lower() == b"100-continue" for value in self._request.values(b"expect")):
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")  # the upstream is not asked: nobody else would
+        content, limit = self._request.body, self._services.request_inspect_bytes
         seen = bytearray()
-        while len(seen) <= limit and not content.at_eof():
-            seen += await content.readany()
-        return bytes(seen), content.at_eof()
+        while len(seen) <= limit and not content.at_end:
+            seen += await content.read()
+        self._send(head, bytes(seen), complete=content.at_end)
 
     def _target(self) -> bytes:
-        target = self._request.raw_path.encode("utf-8", "surrogateescape")
+        target = self._request.target
         prefix = self._route.prefix
         if prefix and target.startswith(prefix):
             rest = target[len(prefix) :]
@@ -234,10 +224,10 @@ class Forward:
 
     async def _upload(self, call: Call, sent: bytes) -> None:
         """Send the body as it comes, reading it on the way up to the inspection limit."""
-        content, limit = self._request.content, self._services.request_inspect_bytes
+        content, limit = self._request.body, self._services.request_inspect_bytes
         seen: bytearray | None = bytearray(sent) if len(sent) <= limit else None
-        while not content.at_eof():
-            chunk = await content.readany()
+        while not content.at_end:
+            chunk = await content.read()
             if not chunk:
                 continue
             call.send(chunk)
@@ -271,7 +261,7 @@ class Forward:
 
     def informational(self, head: ResponseHead) -> None:
         """A 1xx: passed on to clients that know them."""
-        if self._phase is Phase.WAITING and self._request.version >= (1, 1):
+        if self._phase is Phase.WAITING and not self._request.old:
             lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason)]
             lines += [b"%b: %b" % field for field in head.headers]
             self._write(b"\r\n".join(lines) + b"\r\n\r\n")
@@ -312,9 +302,9 @@ class Forward:
         services.reporter.failed(self._route.settings.name, error, self._request.method, services.clock())
         cause = CloseCause.UPSTREAM_IDLE if isinstance(error, UpstreamIdle) else None
         self._ask_ended(Ending.UPSTREAM_FAILED, cause)
-        if self._done.done():
+        if self._over_already:
             return  # answered by the engine: a DELETE in quarantine
-        self._keep_alive = False
+        self.keep_alive = False
         if began:
             self._break_off()
         else:
@@ -348,19 +338,18 @@ class Forward:
         if self._phase is not Phase.OVER:
             self._stop(CloseCause.PROXY_DRAIN, Draining("the proxy is stopping"), clean=clean)
 
-    def broke(self, error: Exception) -> Done:
+    def _broke(self, error: Exception) -> None:
         """Carrying the exchange itself failed: the client sees that its answer is not whole."""
         self._failed_open("relay", error)
         if self._phase is not Phase.OVER:
             self._stop(CloseCause.PROXY_ERROR, ProxyError("the proxy failed on this request"), clean=False)
-        return CLOSE
 
     def _stop(self, cause: CloseCause, error: ProxyError, *, clean: bool) -> None:
         """End the answer for a reason of the proxy's own; `error` is the answer if none has begun."""
         began = self.began
-        self._keep_alive = False
+        self.keep_alive = False
         self._ask_ended(Ending.CLIENT_LEFT, cause)
-        if self._done.done():
+        if self._over_already:
             return  # ended by the engine
         if not began:
             self._problem(error)
@@ -372,7 +361,7 @@ class Forward:
 
     def close_after(self) -> None:
         """Let this be the last answer on its connection, and say so if its head is not out."""
-        self._keep_alive = False
+        self.keep_alive = False
 
     @property
     def began(self) -> bool:
@@ -418,18 +407,18 @@ class Forward:
 
     def _write_head(self, head: ResponseHead, fields: Fields, *, rewrites: bool) -> None:
         """`rewrites`: the body may not be the upstream's byte for byte, so nothing is promised of it."""
-        old = self._request.version < (1, 1)
+        old = self._request.old
         if rewrites:
             fields = [field for field in fields if field[0].lower() not in _PROMISES]
         unbounded = not head.bodiless and (rewrites or head.chunked or head.content_length is None)
         self._chunked = unbounded and not old
         if unbounded and old:
-            self._keep_alive = False
+            self.keep_alive = False
         lines = [b"HTTP/1.%d %d %b" % (0 if old else 1, head.status, head.reason)]
         lines += [b"%b: %b" % field for field in fields]
         if self._chunked:
             lines.append(b"Transfer-Encoding: chunked")
-        if not self._keep_alive:
+        if not self.keep_alive:
             lines.append(b"Connection: close")
         elif old:
             lines.append(b"Connection: keep-alive")
@@ -489,16 +478,26 @@ class Forward:
                 self._write(_LAST_CHUNK)
             self._over()
 
+    @property
+    def _over_already(self) -> bool:
+        """Whether the engine has ended the answer itself, when asked."""
+        return self._phase is Phase.OVER
+
     def _over(self) -> None:
-        """Nothing more is written; the upstream's part is given up if it goes on; the handler may go."""
+        """Nothing more is written; the upstream's part is given up if it goes on; the connection goes on."""
+        if self._phase is Phase.OVER:
+            return
         self._phase = Phase.OVER
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._call is not None:
             self._call.cancel()
-        if not self._done.done():
-            self._done.set_result(None)
+        if self._uploading is not None and self._uploading is not asyncio.current_task():
+            self._uploading.cancel()
+        self._route.counters.http_requests_in_flight -= 1
+        # Not at once: what is written in this turn is still to leave, and before the next answer.
+        self._loop.call_soon(self._connection.answered, self)
 
     def _write(self, data: bytes) -> None:
         if self._batch is not None:
@@ -509,7 +508,7 @@ class Forward:
     def _break_off(self) -> None:
         """End the connection without the end its framing promised, after what was written before."""
         self._flush()
-        if self._chunked or self._request.version >= (1, 1):
+        if self._chunked or not self._request.old:
             self._connection.force_close()
         else:
             sock = self._transport.get_extra_info("socket")
@@ -562,7 +561,7 @@ class Forward:
                 case Finish():
                     self._finish()
                 case Abort():
-                    self._keep_alive = False
+                    self.keep_alive = False
                     self._break_off()
                     self._over()
                     self._ask_ended(Ending.CLIENT_LEFT, CloseCause.PROXY_CUT)
@@ -584,7 +583,7 @@ class Forward:
         if self._chunked:
             self._write(_LAST_CHUNK)
         else:
-            self._keep_alive = False
+            self.keep_alive = False
         self._over()
         self._ask_ended(Ending.CLIENT_LEFT, CloseCause.PROXY_CUT)
 
@@ -592,10 +591,10 @@ class Forward:
         """Answer in the upstream's place."""
         if self._phase is not Phase.WAITING:
             return
-        old = self._request.version < (1, 1)
+        old = self._request.old
         cors = self._route.cors.fields(self._origin_header)
         head_only = self._request.method == "HEAD"
-        self._write(response_bytes(answer, cors, old=old, keep_alive=self._keep_alive, head_only=head_only))
+        self._write(response_bytes(answer, cors, old=old, keep_alive=self.keep_alive, head_only=head_only))
         self._route.counters.count_request(self._request.method, answer.status)
         self._over()
         self._ask_ended(Ending.CLIENT_LEFT)

@@ -9,6 +9,7 @@ a traceback. Writing happens in a thread (`proxy.line_writer`), so logging never
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -61,7 +62,7 @@ EVENTS: dict[str, frozenset[str]] = {
         "drain.finished": "took_s streams_cut undone",
         "loop.stalled": "lag_s",
         "log.dropped": "count",
-        "admin.request": "method path peer status",
+        "admin.request": "method path peer status repeated",
     }.items()
 }
 """Every event and the keys it may carry beyond `BOUND`. Adding is compatible, renaming is not."""
@@ -78,6 +79,12 @@ _UNSAFE = {
     code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0xD800, 0xE000))
 }
+
+
+QUIET = logging.getLogger("forkwatch.http")
+"""For aiohttp's servers: it would write tracebacks, with what clients sent, to stderr."""
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 
 
 class LogSettings(Protocol):
@@ -230,7 +237,11 @@ class _Shape:
         self._second_text = ""
 
     def __call__(self, _logger: object, level: str, fields: EventDict) -> EventDict:
-        shaped: EventDict = {"ts": self._timestamp(self._clock()), "level": level, "event": fields.pop("event")}
+        shaped: EventDict = {
+            "ts": self._timestamp(self._clock()),
+            "level": level,
+            "event": fields.pop("event"),
+        }
         for key in BOUND:
             if value := fields.pop(key, None):
                 shaped[key] = self._session(value) if key == "session" else self._value(value)

@@ -13,6 +13,8 @@ import time
 import uuid
 from collections.abc import Callable
 
+from structlog.typing import EventDict
+
 from proxy import __version__
 from proxy.admin.controls import Controls
 from proxy.admin.feed import Feed
@@ -24,6 +26,7 @@ from proxy.drain import Drain
 from proxy.endpoint import Endpoint
 from proxy.engine import ids
 from proxy.engine.ledger import Bounds
+from proxy.engine.privacy import hash_session
 from proxy.engine.sessions import Ledger
 from proxy.errors import ConfigError, ListenFailed, Problem
 from proxy.forward import Services
@@ -149,8 +152,14 @@ class Process:
                 return [f"admin: auto cannot use {place}: {reason}; nothing listens"]
             problem = Problem("admin", None, f"cannot listen on {place}: {reason}", "choose another place")
             raise ConfigError([problem]) from error
-        self._log.tap = self._controls.feed.publish
+        self._log.tap = self._show_live
         return []
+
+    def _show_live(self, fields: EventDict) -> None:
+        """A line of the log goes to those who read along; they never see a session's own id."""
+        if "session" in fields and self._settings.log.session_ids == "raw":
+            fields = {**fields, "session": hash_session(str(fields["session"]))}
+        self._controls.feed.publish(fields)
 
     def _services(self, settings: Settings) -> Services:
         return Services(

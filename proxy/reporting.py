@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Hashable
+from functools import lru_cache
 
 from proxy.engine import hints
 from proxy.engine.findings import (
@@ -61,6 +62,7 @@ ABNORMAL = frozenset(
 """Ends of a stream that its log line warns of."""
 
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _SECRET_CHARS = 8
 """A shorter session id is no secret, and could stand anywhere by chance."""
 
@@ -351,6 +353,20 @@ def without_session(event_id: bytes | None, session: str) -> bytes | None:
     """An event id as it may be logged: some servers put the session's own id into it, plain or in base64."""
     if event_id is None or len(session) < _SECRET_CHARS:
         return event_id
-    raw = session.encode("utf-8", "surrogateescape")
     hashed = hash_session(session).encode()
-    return event_id.replace(raw, hashed).replace(b64encode(raw), hashed)
+    for form in _forms(session):
+        if form in event_id:
+            event_id = event_id.replace(form, hashed)
+    return event_id
+
+
+@lru_cache(maxsize=1024)
+def _forms(session: str) -> tuple[bytes, ...]:
+    """How the session's id may stand in an event id: plain, in base64, or inside a longer text in base64."""
+    raw = session.encode("utf-8", "surrogateescape")
+    forms = [raw, b64encode(raw)]
+    for offset, first in enumerate((0, 2, 3)):
+        # of the text's own bytes alone: the characters at its ends also hold bits of what stands beside it
+        core = b64encode(bytes(offset) + raw)[first : (offset + len(raw)) * 8 // 6]
+        forms += [core, core.translate(_URL_SAFE)]
+    return tuple(forms)

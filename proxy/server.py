@@ -1,163 +1,37 @@
-"""The data listener: aiohttp's server reads requests, and each is carried by a `Forward`.
+"""The data listener: clients connect, and each of their requests is carried by a `Forward`.
 
-aiohttp parses requests, keeps connections alive and limits heads; its response classes are not
-used, so that the bytes of an answer, its field order and the kind of its ending are the upstream's.
+It knows which upstream takes a request, how many clients there may be, how long an idle one may stay,
+and how all of them are sent away in good order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import ssl
-from typing import Any
-
-from aiohttp import StreamReader, web
-from aiohttp.http_exceptions import LineTooLong
-from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy.config.settings import Settings, UpstreamSettings
+from proxy.downstream import ClientConnection, Request
+from proxy.downstream.connection import MAX_HEAD_BYTES
 from proxy.endpoint import Endpoint
 from proxy.engine.headers import Forwarding
 from proxy.errors import BadRequest, Draining, HeaderTooLarge, ListenFailed, NoUpstream, OverLimit, ProxyError
-from proxy.forward import CLOSE, Done, Forward, Route, Services
+from proxy.forward import Forward, Route, Services
 from proxy.metrics import Metrics
-from proxy.problem import problem_response
 from proxy.routing import find_upstream
 from proxy.synthetic import CorsMemory
 from proxy.tls import client_context, server_context
 from proxy.upstream import Address, Origin
 
-MAX_HEAD_BYTES = 64 * 1024
-"""The largest request head: its target and its fields."""
-_LINGER_S = 2.0
-"""How long a client that is told off while it sends may go on, so that it can read what it was told."""
+_LENGTH_DIGITS = 18
+"""More overflow somewhere."""
 _CLOSE_S = 2.0
 """How long the end of the process waits for upstream connections to be closed."""
 _NEVER_S = 10 * 365 * 86400.0
 _KEEPALIVE_PROBES = 4
-
-_quiet = logging.getLogger("forkwatch.http")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
-"""aiohttp logs tracebacks of clients that leave or send nonsense; ours are answers and counters."""
-
-
-class ClientConnection(web.RequestHandler):
-    """A client's connection: aiohttp's protocol, which tells the exchange on it what happens at once."""
-
-    __slots__ = ("_deaf", "_head_bytes", "_listener", "_upload", "forward", "loop", "peer")
-
-    def __init__(self, listener: Listener, server: web.Server, **settings: Any) -> None:
-        super().__init__(server, **settings)
-        self._listener = listener
-        self.loop: asyncio.AbstractEventLoop = settings["loop"]
-        self.forward: Forward | None = None
-        self.peer: bytes | None = None
-        self._upload: StreamReader = EMPTY_PAYLOAD
-        """The body of the last request whose head is complete."""
-        self._head_bytes = 0
-        """What has come of a head that is not."""
-        self._deaf = False
-        """Nothing the client sends matters any more."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
-        super().connection_made(transport)
-        address = transport.get_extra_info("peername")
-        if isinstance(address, tuple):
-            self.peer = str(address[0]).encode("ascii", "replace")
-        self._listener.connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes of the client: too large a head, or an upload that breaks its framing, ends here."""
-        if self._deaf:
-            return
-        known, upload = self._request_count, self._upload
-        in_head = upload.is_eof()
-        super().data_received(data)
-        if self._request_count != known and self._messages:
-            self._upload = self._messages[-1][1]
-            self._head_bytes = 0
-            if not upload.is_eof():  # what followed was neither more of it nor its end
-                self._give_up(BadRequest("the framing of the request's body is broken"))
-        elif in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._give_up(_head_too_large())
-
-    def _give_up(self, error: ProxyError) -> None:
-        """The client can be understood no more: say so, unless it is being answered, and close."""
-        forward = self.forward
-        if forward is not None:
-            answering = forward.began
-            forward.client_left()
-            if answering:
-                self.force_close()
-                return
-        self.refuse(error)
-        self._deaf = True
-        transport = self.transport
-        if transport is not None and transport.can_write_eof():
-            transport.write_eof()  # closing at once would reset, and take the answer back
-        self.loop.call_later(_LINGER_S, self.force_close)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """The client is gone: the upstream learns it before anything else happens."""
-        self._listener.disconnected(self)
-        if self.forward is not None:
-            self.forward.client_left()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """The client does not keep up."""
-        super().pause_writing()
-        if self.forward is not None:
-            self.forward.pause()
-
-    def resume_writing(self) -> None:
-        """The client keeps up again."""
-        super().resume_writing()
-        if self.forward is not None:
-            self.forward.resume()
-
-    def refuse(self, error: ProxyError, *, method: str | None = None) -> Done:
-        """Answer with a problem and close. `method` is None if the request could not be read."""
-        head_only = method == "HEAD"
-        self._listener.refused(error, method)
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(problem_response(error, head_only=head_only))
-        return CLOSE
-
-    def handle_error(  # type: ignore[override]
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> Done:
-        """What aiohttp could not parse: an answer, no traceback."""
-        if isinstance(exc, LineTooLong):
-            return self.refuse(_head_too_large())
-        if status == 400:
-            return self.refuse(BadRequest("the request is not valid HTTP/1.1"))
-        return self.refuse(ProxyError("the proxy failed on this request"))
-
-
-class _Server(web.Server):
-    """aiohttp's low-level server, with our connections."""
-
-    def __init__(self, listener: Listener, handler: Any, **settings: Any) -> None:
-        super().__init__(handler, handler_cancellation=True, **settings)
-        self._listener = listener
-
-    def keep_alive_for(self, seconds: float) -> None:
-        """How long idle connections live that are made from now on."""
-        self._kwargs["keepalive_timeout"] = seconds
-
-    def __call__(self) -> ClientConnection:
-        return ClientConnection(self._listener, self, loop=self._loop, **self._kwargs)
+_SWEEP_S = 1.0
+"""How often idle connections are looked through."""
 
 
 class Listener:
@@ -171,7 +45,9 @@ class Listener:
         self._let_go: list[Origin] = []
         """Origins that a reload has replaced, whose last exchanges may still be under way."""
         self._connections: set[ClientConnection] = set()
-        self._factory: _Server | None = None
+        self._idle: dict[ClientConnection, float] = {}
+        """Connections on which nothing is under way, and since when; the longest first."""
+        self._sweeper: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
         self._endpoint = settings.listen
@@ -200,24 +76,9 @@ class Listener:
                 route.origin.let_go()
                 self._let_go.append(route.origin)
         self._settings, self._services, self._routes = settings, services, routes
-        if self._factory is not None:
-            self._factory.keep_alive_for(_longest_keepalive_s(settings))
 
     async def start(self) -> Endpoint:
         """Listen, and say where. Raises ListenFailed."""
-        loop = asyncio.get_running_loop()
-        self._factory = _Server(
-            self,
-            self._serve,
-            loop=loop,
-            logger=_quiet,
-            access_log=None,
-            keepalive_timeout=_longest_keepalive_s(self._settings),
-            max_line_size=MAX_HEAD_BYTES,
-            max_field_size=MAX_HEAD_BYTES,
-            max_headers=MAX_HEAD_BYTES,  # fields are not counted, their bytes are
-            auto_decompress=False,
-        )
         tls = self._settings.tls
         try:
             self._tls = None if tls is None else server_context(tls)
@@ -227,11 +88,15 @@ class Listener:
         return self._endpoint
 
     async def _listen(self) -> None:
-        assert self._factory is not None
-        endpoint = self._endpoint
+        endpoint, loop = self._endpoint, asyncio.get_running_loop()
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._factory, endpoint.host, endpoint.port, ssl=self._tls, backlog=1024, reuse_address=True
+            self._server = await loop.create_server(
+                lambda: ClientConnection(self, loop),
+                endpoint.host,
+                endpoint.port,
+                ssl=self._tls,
+                backlog=1024,
+                reuse_address=True,
             )
         except OSError as error:
             raise ListenFailed(f"cannot listen on {endpoint} (listen): {error.strerror or error}") from error
@@ -247,14 +112,17 @@ class Listener:
             error = Draining("the proxy is stopping") if self._draining else OverLimit(
                 f"{limit} connections are open (limits.max_connections)"
             )  # fmt: skip
-            connection.refuse(error)
-            connection.force_close()
+            connection.refuse(error, None)
             return
         self._connections.add(connection)
+        self.idles(connection)
         transport = connection.transport
         raw = None if transport is None else transport.get_extra_info("socket")
         keepalive_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in self._settings.upstreams)
+        if raw is not None and raw.family != socket.AF_UNIX:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if raw is not None and raw.family != socket.AF_UNIX and keepalive_s < _NEVER_S:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             interval = max(1, int(keepalive_s / _KEEPALIVE_PROBES))
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(keepalive_s)))
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
@@ -263,42 +131,65 @@ class Listener:
     def disconnected(self, connection: ClientConnection) -> None:
         """A client's connection is gone."""
         self._connections.discard(connection)
+        self._idle.pop(connection, None)
+
+    def idles(self, connection: ClientConnection) -> None:
+        """Nothing is under way on this connection: it is closed if that stays so for too long."""
+        loop = connection.loop
+        self._idle[connection] = loop.time()
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_SWEEP_S, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what has been idle for too long: one timer for all."""
+        self._sweeper = None
+        before = loop.time() - _longest_keepalive_s(self._settings)
+        for connection, since in list(self._idle.items()):
+            if since > before:
+                break
+            connection.close()
+        if self._idle:
+            self._sweeper = loop.call_later(_SWEEP_S, self._sweep, loop)
 
     def refused(self, error: ProxyError, method: str | None) -> None:
         """A request was not taken."""
         self._services.reporter.refused(error, method, self._services.clock())
 
-    async def _serve(self, request: web.BaseRequest) -> Done:
-        connection, method = request.protocol, request.method
-        assert isinstance(connection, ClientConnection)
-        if connection.transport is None:
-            return CLOSE
-        if self._draining:
-            return connection.refuse(Draining("the proxy is stopping"), method=method)
-        if _head_bytes(request) > MAX_HEAD_BYTES:
-            return connection.refuse(_head_too_large(), method=method)
-        if method == "CONNECT":
-            return connection.refuse(BadRequest("this is no tunnel: CONNECT is not served"), method=method)
-        target = request.raw_path.encode("utf-8", "surrogateescape")
-        upstream = find_upstream(self._settings, request.headers.get("Host"), target)
-        if upstream is None:
-            error = NoUpstream("no configured upstream takes this path and Host")
-            return connection.refuse(error, method=method)
-        forward = connection.forward = Forward(
-            self._services, self._routes[upstream.name], connection, request
-        )
+    def begins(self, connection: ClientConnection, request: Request) -> Forward | None:
+        """Serve a request; None if it is refused."""
+        self._idle.pop(connection, None)
+        error = self._refusal(request)
+        upstream = None
+        if error is None:
+            host = next((value.decode("latin-1") for value in request.values(b"host")), None)
+            upstream = find_upstream(self._settings, host, request.target)
+            if upstream is None:
+                error = NoUpstream("no configured upstream takes this path and Host")
+        if error is not None or upstream is None:
+            assert error is not None
+            connection.refuse(error, request.method)
+            return None
+        forward = Forward(self._services, self._routes[upstream.name], connection, request)
         if self._winding_down:
             forward.close_after()
-        try:
-            done = await forward.run()
-        finally:
-            connection.forward = None
-        return CLOSE if self._draining else done
+        forward.start()
+        return forward
+
+    def _refusal(self, request: Request) -> ProxyError | None:
+        """Why a request is not served, None if it is."""
+        if self._draining:
+            return Draining("the proxy is stopping")
+        if request.size > MAX_HEAD_BYTES:
+            return HeaderTooLarge(f"the request head is larger than {MAX_HEAD_BYTES} bytes")
+        if request.method == "CONNECT":
+            return BadRequest("this is no tunnel: CONNECT is not served")
+        unclear = _unclear(request)
+        return None if unclear is None else BadRequest(unclear)
 
     # ---- the end
 
     def _open(self) -> list[Forward]:
-        return [c.forward for c in self._connections if c.forward is not None]
+        return [c.exchange for c in self._connections if isinstance(c.exchange, Forward)]
 
     @property
     def open_exchanges(self) -> int:
@@ -326,10 +217,10 @@ class Listener:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
         for connection in list(self._connections):
-            if connection.forward is None:
-                connection.close()
+            if isinstance(connection.exchange, Forward):
+                connection.exchange.close_after()
             else:
-                connection.forward.close_after()
+                connection.close()
         standalone = [forward for forward in self._open() if forward.standalone]
         for place, forward in enumerate(standalone):
             if place:
@@ -347,6 +238,8 @@ class Listener:
         self._draining = True
         if self._server is not None:
             self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         for connection in list(self._connections):
             connection.force_close()
         with contextlib.suppress(TimeoutError):  # the process ends, whatever an upstream does
@@ -355,16 +248,21 @@ class Listener:
                 await asyncio.gather(*(origin.close() for origin in origins))
 
 
-def _head_too_large() -> HeaderTooLarge:
-    return HeaderTooLarge(f"the request head is larger than {MAX_HEAD_BYTES} bytes")
-
-
-def _head_bytes(request: web.BaseRequest) -> int:
-    """The size of a head that came in one read, too fast for the count of what is incomplete."""
-    size = len(request.raw_path)
-    for name, value in request.raw_headers:
-        size += len(name) + len(value) + 4
-    return size
+def _unclear(request: Request) -> str | None:
+    """What of this head, which llhttp takes, others would read in another way; None if nothing."""
+    if request.version not in ("1.0", "1.1"):
+        return f"HTTP/{request.version} is not spoken here"
+    codings = request.values(b"transfer-encoding")
+    if codings and [coding.strip().lower() for coding in codings] != [b"chunked"]:
+        return "a transfer coding other than chunked cannot be passed on"
+    if codings and request.old:
+        return "HTTP/1.0 has no transfer coding"
+    if any(len(value) > _LENGTH_DIGITS for value in request.values(b"content-length")):
+        return "the length of the body is no length"
+    hosts = len(request.values(b"host"))
+    if hosts > 1 or (hosts == 0 and not request.old):
+        return "there is one Host in a request of HTTP/1.1"
+    return None
 
 
 def _longest_keepalive_s(settings: Settings) -> float:

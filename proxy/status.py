@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from proxy.endpoint import Endpoint
+from proxy.logs import QUIET
 from proxy.metrics import Metrics
 
 STARTING = "starting"
@@ -74,7 +75,7 @@ class Status:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         app.on_response_prepare.append(_hide_server)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+        runner = web.AppRunner(app, access_log=None, logger=QUIET, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._endpoint.host, self._endpoint.port).start()

@@ -366,3 +366,16 @@ async def test_client_keepalive(tmp_path: Path) -> None:
         assert await idle.closed() == b""
         peer.send(b"9\r\ndata: a\n\n\r\n")
         assert await streaming.chunk() == b"data: a\n\n"
+
+
+async def test_how_many_requests_may_wait(here: Lab) -> None:
+    """Requests sent before the first is answered are served in their order; beyond 64 of them nothing is read."""
+    client = await here.client()
+    client.send(b"".join(b"GET /mcp?n=%d HTTP/1.1\r\nHost: a\r\n\r\n" % n for n in range(100)))
+    for n in range(65):
+        peer = await here.upstream.accepted()
+        assert (await peer.head()).startswith(b"GET /mcp?n=%d HTTP/1.1\r\n" % n)
+        peer.send(EMPTY)
+        assert (await client.response()).status == 200
+        await hang_up(peer)
+    assert await client.closed() == b""

@@ -228,6 +228,7 @@ MALFORMED = [
     pytest.param(OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", id="length-and-chunked"),
     pytest.param(OK + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", id="chunked-and-length"),
     pytest.param(OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi", id="two-lengths"),
+    pytest.param(b"HTTP/1.1 200 O\0K\r\nContent-Length: 2\r\n\r\nhi", id="control-in-reason"),
     pytest.param(OK + b"Content-Length: 2, 2\r\n\r\nhi", id="length-list"),
     pytest.param(OK + b"Content-Length: +2\r\n\r\nhi", id="length-with-sign"),
     pytest.param(OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", id="other-coding-first"),

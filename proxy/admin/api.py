@@ -306,7 +306,7 @@ def _verdict(query: Mapping[str, str]) -> Verdict | None:
     return None if value is None else Verdict(value)
 
 
-def _after(query: Mapping[str, str]) -> tuple[int, int] | None:
+def _after(query: Mapping[str, str]) -> directory.Place | None:
     token = query.get("after")
     try:
         return None if token is None else directory.after(token)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import merge
 from typing import TypeVar
 
 from proxy.admin.views import state_of
@@ -13,6 +14,9 @@ from proxy.engine.ledger import Session, Upstream
 from proxy.engine.privacy import of_hash
 
 _T = TypeVar("_T")
+
+Place = tuple[int, int, int]
+"""Where a session stands in the listing: smaller is newer, no two are equal."""
 
 _SLICE = 500
 """Sessions looked at in one turn of the loop: well under a millisecond."""
@@ -24,7 +28,7 @@ class Wanted:
 
     state: str | None = None
     verdict: Verdict | None = None
-    after: tuple[int, int] | None = None
+    after: Place | None = None
 
     def takes(self, session: Session) -> bool:
         """Whether the session is one of them."""
@@ -34,29 +38,32 @@ class Wanted:
 
 
 async def page(upstreams: list[Upstream], wanted: Wanted, limit: int) -> tuple[list[Session], str | None]:
-    """Up to `limit` sessions, newest first, upstream by upstream, and the token of the next page if there is one."""
-    found: list[tuple[tuple[int, int], Session]] = []
-    for place, upstream in enumerate(upstreams):
-        if wanted.after is not None and place < wanted.after[0]:
-            continue
-        before = wanted.after[1] if wanted.after is not None and place == wanted.after[0] else None
-        numbers = reversed(list(upstream.numbered))
-        async for number in _in_slices(n for n in numbers if before is None or n < before):
-            session = upstream.numbered.get(number)
-            if session is not None and wanted.takes(session):
-                found.append(((place, number), session))
-                if len(found) > limit:
-                    (last, _) = found[limit - 1]
-                    return [session for _, session in found[:limit]], f"{last[0]}-{last[1]}"
+    """Up to `limit` sessions, newest first, and the token of the next page if there is one."""
+    found: list[tuple[Place, Session]] = []
+    async for place, session in _in_slices(merge(*map(_newest_first, range(len(upstreams)), upstreams))):
+        if (wanted.after is None or place > wanted.after) and wanted.takes(session):
+            found.append((place, session))
+            if len(found) > limit:
+                last, _ = found[limit - 1]
+                return [session for _, session in found[:limit]], "_".join(map(str, last))
     return [session for _, session in found], None
 
 
-def after(token: str) -> tuple[int, int]:
+def _newest_first(nth: int, upstream: Upstream) -> Iterator[tuple[Place, Session]]:
+    """One upstream's sessions and their places in the listing."""
+    for number in reversed(list(upstream.numbered)):
+        session = upstream.numbered.get(number)
+        if session is not None:
+            yield (-round(session.opened_at * 1e6), nth, -number), session
+
+
+def after(token: str) -> Place:
     """The place that a token stands for. Raises ValueError for one that was never given."""
-    place, separator, number = token.partition("-")
-    if not (separator and place.isdecimal() and number.isdecimal()):
-        raise ValueError("not a token of this listing")
-    return int(place), int(number)
+    try:
+        opened, nth, number = (int(part) for part in token[:64].split("_"))
+    except ValueError as error:
+        raise ValueError("not a token of this listing") from error
+    return opened, nth, number
 
 
 async def find(upstreams: list[Upstream], session_id: str) -> list[Session]:

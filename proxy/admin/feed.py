@@ -59,6 +59,8 @@ class Feed:
         self._count = 0
         self._recent: deque[Line] = deque(maxlen=RECENT)
         self._readers: set[Reader] = set()
+        self.closed = False
+        """Nothing more will come."""
 
     def publish(self, fields: Mapping[str, object]) -> None:
         """A line was logged: its fields in order."""
@@ -78,7 +80,7 @@ class Feed:
             return None
         reader = Reader(wanted)
         boot, _, number = (last_event_id or "").rpartition("-")
-        after = int(number) if boot == self._boot and number.isdecimal() else 0
+        after = int(number[:18]) if boot == self._boot and number.isdecimal() else 0
         for line in self._recent:
             if line[0] > after:
                 reader.offer(line)
@@ -88,6 +90,12 @@ class Feed:
     def leave(self, reader: Reader) -> None:
         """The reader is gone."""
         self._readers.discard(reader)
+
+    def close(self) -> None:
+        """Let every reader end with what it has."""
+        self.closed = True
+        for reader in self._readers:
+            reader.more.set()
 
     def frames(self, reader: Reader) -> Iterator[bytes]:
         """What is queued for a reader, as events."""

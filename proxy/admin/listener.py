@@ -23,6 +23,7 @@ from proxy.admin.api import MAX_BODY_BYTES, Api, Problem, answer, problem
 from proxy.admin.controls import Controls
 from proxy.admin.guard import READS, Guard, Refusal
 from proxy.endpoint import Endpoint
+from proxy.logs import QUIET, Repeats
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,6 +47,7 @@ class Admin:
         self._api = Api(controls)
         self._page, self._policy = _page()
         self._own_host = ""
+        self._repeats = Repeats()
         self._guard = Guard(token)
         self._runner: web.AppRunner | None = None
         self._socket_path: Path | None = None
@@ -58,7 +60,9 @@ class Admin:
         """Listen at `unix:PATH` or `HOST:PORT`, and say where. Raises OSError if that cannot be."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guarded])
         self._route(app)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S, handler_cancellation=True)
+        runner = web.AppRunner(
+            app, access_log=None, logger=QUIET, shutdown_timeout=_SHUTDOWN_S, handler_cancellation=True
+        )
         await runner.setup()
         try:
             sock = self._bind(where)
@@ -74,6 +78,7 @@ class Admin:
 
     async def stop(self) -> None:
         """Close the listener and its connections, and take the socket's file away. Idempotent."""
+        self._controls.feed.close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -156,14 +161,21 @@ class Admin:
 
     def _say(self, request: web.Request, status: int) -> None:
         resource = request.match_info.route.resource
+        # the path as it is routed: a session's id does not belong in the log
+        path = "" if resource is None else resource.canonical
+        # Every order that was carried out is logged; of what is refused, what a guesser needs not fill the log with.
+        refused = status >= 400
+        unsaid = self._repeats.admit((request.method, path, status), self._controls.clock()) if refused else 0
+        if unsaid is None:
+            return
         self._controls.log.event(
             "admin.request",
             level="warning" if status in (401, 403) else "info",
             method=request.method,
-            # the path as it is routed: a session's id does not belong in the log
-            path="" if resource is None else resource.canonical,
+            path=path,
             peer=request.remote or "unix",
             status=status,
+            **({"repeated": unsaid} if unsaid else {}),
         )
 
     # ---- the page and the live tail
@@ -194,6 +206,8 @@ class Admin:
             while True:
                 for frame in feed.frames(reader):
                     await response.write(frame)
+                if feed.closed:
+                    return response
                 try:
                     async with asyncio.timeout(self._heartbeat_s):
                         await reader.more.wait()

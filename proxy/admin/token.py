@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 MIN_CHARS = 16
 """A shorter one could be guessed."""
@@ -16,7 +16,8 @@ def read_token(path: str | None) -> str | None:
     """
     if path is None:
         return None
-    with Path(path).open("rb") as file:
+    # Without waiting: a pipe that nobody writes to holds no token.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         token = file.read(_MAX_BYTES + 1).strip()
     if len(token) > _MAX_BYTES:
         raise ValueError(f"is larger than {_MAX_BYTES} bytes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +18,7 @@ def run(args: argparse.Namespace) -> int:
 
     SIGHUP reads the configuration again.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read anew
     read = partial(load_from, args)
     loaded = read()
     log = open_log(loaded.settings.log)

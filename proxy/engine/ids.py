@@ -250,11 +250,25 @@ def _pattern(text: str) -> Dialect | None:
     words = parts[::2]
     if "seq" not in words or len(set(words)) != len(words) or not set(words) <= set(_WORDS):
         return None
-    groups = (
-        re.escape(part) if place % 2 else rf"(?P<{part}>{r'[0-9]{1,18}' if part == 'seq' else '.+'})"
-        for place, part in enumerate(parts)
-    )
+    groups = []
+    for place, part in enumerate(parts):
+        if place % 2:
+            groups.append(re.escape(part))
+        elif part == "seq":
+            groups.append(r"(?P<seq>[0-9]{1,18})")
+        else:
+            groups.append(f"(?P<{part}>{_tag(parts, place)})")
     return Dialect(text, IdClass.ORDERED, "".join(groups), first=1, per_stream="stream" in words)
+
+
+def _tag(parts: list[str], place: int) -> str:
+    """The pattern of one tag: only the first holds separators as it likes, so that reading takes linear time."""
+    before, after = parts[place - 1 : place], parts[place + 1 : place + 2]
+    first = all(part == "seq" for part in parts[:place:2])
+    apart = before if not first else []
+    if apart and parts[place - 2] == "seq":
+        apart = before + after if after else []
+    return f"(?:(?!{'|'.join(map(re.escape, apart))}).)+" if apart else ".+"
 
 
 def guess(raw: bytes) -> Dialect:

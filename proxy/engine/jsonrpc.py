@@ -52,6 +52,10 @@ class Message:
         self.word = 0
 
 
+MAX_BATCH = 1024
+"""Messages of a batch that are told apart; a larger one has no known ids, as if it were too long to be read."""
+
+
 @dataclass(slots=True)
 class RequestBody:
     """What a client's POST asks for. `request_keys` and `request_ids` run parallel, in the body's order."""
@@ -162,7 +166,7 @@ def _is_session_error(error: object, key: str | None) -> bool:
 
 
 def requests(body: bytes) -> RequestBody | None:
-    """Return what the body of a POST asks for; None if it holds no JSON-RPC message."""
+    """Return what the body of a POST asks for; None if it holds no JSON-RPC message, or too many."""
     try:
         value = parse(body)
     except ValueError:
@@ -170,7 +174,7 @@ def requests(body: bytes) -> RequestBody | None:
     if type(value) is dict and (plain := _plain_request(value)) is not None:
         return plain
     members = _members(value)
-    if not members:
+    if not members or len(members) > MAX_BATCH:
         return None
     asking = [one for one in members if isinstance(one.get("method"), str)]
     wanted = _ids(asking)

@@ -33,6 +33,8 @@ _MAX_IN_FLIGHT = 1024
 """Requests remembered per session; MCP clients keep a handful."""
 _MAX_HIGH = 256
 """Bytes kept of a stream's newest id."""
+_SHORT_ID = 64
+"""A longer id of a session or a request is counted apart, twice: it is kept as it came and as text or a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Session:
         self.quarantine: Quarantine | None = None
         self.exchanges: dict[Member, None] = {}
         """The exchanges under way in this session, in the order they began."""
-        self.bytes = _SESSION_BYTES
+        self.bytes = _SESSION_BYTES + (2 * len(key) if len(key) > _SHORT_ID else 0)
         self.opened_at = self.used_at = now
         self.protocol = ""
         """The revision it speaks, or `other`; empty if unknown."""
@@ -241,7 +243,12 @@ class Session:
         upstream.bytes -= self.bytes
         self.bytes = 0
         if self.exchanges:
-            self.upstream = Upstream(upstream.name, self.bounds, upstream.forced, upstream.policy)
+            self.strand()
+
+    def strand(self) -> None:
+        """What comes of a forgotten session is no part of its upstream."""
+        upstream = self.upstream
+        self.upstream = Upstream(upstream.name, self.bounds, upstream.forced, upstream.policy)
 
     def shed(self) -> None:
         """Quarantined: only streams that owe a response still matter, for their clients' resumes."""
@@ -451,6 +458,12 @@ class Session:
             self.settle(key if key in self.in_flight else next(iter(self.in_flight)))
         self.in_flight[key] = pending
         self.upstream.requests_in_flight += 1
+        self._weigh(key, 1)
+
+    def _weigh(self, key: str, sign: int) -> None:
+        """A request's id, kept as it is and as its key, is as long as its peer likes: a long one is counted."""
+        if len(key) > _SHORT_ID:
+            self._grow(sign * 2 * len(key))
 
     def owed_ids(self, stream: Stream) -> list[RequestId]:
         """The exact ids of the requests that `stream` owes responses to."""
@@ -462,6 +475,8 @@ class Session:
             if pending.stream is not None:
                 pending.stream.owed = ()
         self.upstream.requests_in_flight -= len(self.in_flight)
+        for key in self.in_flight:
+            self._weigh(key, -1)
         self.in_flight.clear()
 
     def settle(self, key: str) -> bool:
@@ -470,6 +485,7 @@ class Session:
         if pending is None:
             return False
         self.upstream.requests_in_flight -= 1
+        self._weigh(key, -1)
         if pending.stream is not None:
             pending.stream.owed = tuple(k for k in pending.stream.owed if k != key)
         return True

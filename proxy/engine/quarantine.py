@@ -18,13 +18,15 @@ from proxy.engine.ledger import Member, Quarantine, Session, Stream
 
 EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
+_SHOWN_BYTES = 256
+"""Of the cursor: an error shows less."""
 
 
 def begin(session: Session, judgement: Judgement | None, cursor: bytes, now: float) -> list[Command]:
     """Quarantine the session; what to report. `judgement` is None for an operator's wish."""
     upstream = session.upstream
     ttl_s = upstream.policy.quarantine_ttl_s
-    session.quarantine = Quarantine(judgement, cursor, ttl_s, now + ttl_s, now)
+    session.quarantine = Quarantine(judgement, cursor[:_SHOWN_BYTES], ttl_s, now + ttl_s, now)
     upstream.quarantined[session.key] = session
     upstream.sessions_quarantined += 1
     upstream.sessions_active -= 1

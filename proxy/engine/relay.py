@@ -509,6 +509,7 @@ class Relay:
     def _mark_newest(self, trace: Connection, raw: bytes, now: float) -> None:
         """A sample for the picture: where the newest id of this connection stands."""
         assert self._attachment is not None
+        trace.events = self.events
         position = self._attachment.position
         if position is None:
             self._mark_position(trace, raw, now)

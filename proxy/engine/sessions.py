@@ -146,6 +146,7 @@ class Ledger:
         ):
             reports += self._evict_one(upstream, newcomer)
             if newcomer.ended:
+                newcomer.strand()  # the exchange that made it joins it all the same
                 break
         return reports
 

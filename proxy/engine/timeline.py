@@ -69,7 +69,7 @@ class Connection:
         self.cause: CloseCause | None = None
         """None while it is open, and of a resume that got no stream."""
         self.events = 0
-        """Events relayed, once it is closed."""
+        """Events relayed, as of the newest sample while it is open."""
         self.judged: Judged | None = None
         self.judged_at = 0.0
         self.places = Positions()

@@ -9,6 +9,7 @@ than `MAX_HEAD_BYTES` and one read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +27,7 @@ MAX_INTERIM = 16
 LAST_CHUNK = b"0\r\n\r\n"
 
 _BODILESS_STATUS = frozenset({204, 304})
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -229,6 +231,10 @@ class ResponseReader:
                 length = int(value)  # llhttp admits digits only, and only once
             elif size == 17 and name.lower() == b"transfer-encoding":
                 codings.append(value.lower())
+        if (
+            _CONTROL.search(self._reason) is not None
+        ):  # llhttp lets it through, no client has to (RFC 9112, 4)
+            self._refuse("a control character in its reason phrase")
         if self._framing_bytes + self._read_bytes > MAX_HEAD_BYTES:
             self._check_size(headers)
         if codings and codings != [b"chunked"]:

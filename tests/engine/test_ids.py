@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 
 import pytest
 
@@ -170,6 +171,27 @@ def test_configured_wrongly(text: str) -> None:
     assert not known(text)
     with pytest.raises(ValueError, match="is no id dialect"):
         forced(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["epoch:stream:seq", "session:epoch:stream:seq", "session:seq:stream:epoch", "stream::epoch/seq"]
+)
+@pytest.mark.parametrize("unit", [":", "1:", "a/b:", "::", "/"])
+def test_a_pattern_takes_linear_time(text: str, unit: str) -> None:
+    """Whoever chooses an id as long as a header may be cannot hold the proxy up with it."""
+    dialect = forced(text)
+    assert dialect is not None
+    began = time.thread_time()
+    dialect.parse(unit.encode() * (65536 // len(unit)))
+    assert time.thread_time() - began < 0.5
+
+
+def test_a_separator_inside_tags_belongs_to_the_first() -> None:
+    """Every later tag ends at its separators, so that an id has one reading."""
+    dialect = forced("epoch:stream:seq")
+    assert dialect is not None
+    assert dialect.parse(b"a:b:c:7") == (None, b"c", b"a:b", (7,))
+    assert dialect.parse(b"a:b::7") is None
 
 
 def test_configured_auto() -> None:

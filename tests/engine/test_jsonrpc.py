@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.engine.jsonrpc import (
+    MAX_BATCH,
     RequestBody,
     message,
     parse,
@@ -308,3 +309,10 @@ def test_no_body_raises(body: bytes) -> None:
     found = requests(body)
     assert found is None or [request_key(one) for one in found.request_ids] == list(found.request_keys)
     session_error_in_body(body)
+
+
+@pytest.mark.parametrize(("size", "known"), [(MAX_BATCH, True), (MAX_BATCH + 1, False)])
+def test_a_batch_beyond_reason_has_no_known_ids(size: int, known: bool) -> None:
+    """To follow tens of thousands of requests would hold up everybody else."""
+    batch = json.dumps([{"jsonrpc": "2.0", "id": n, "method": "m"} for n in range(size)]).encode()
+    assert (requests(batch) is not None) == known

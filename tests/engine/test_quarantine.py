@@ -261,6 +261,16 @@ def test_where_all_are_quarantined_a_newcomer_is_not_kept() -> None:
     assert evicted[-1] == "s5"
 
 
+def test_what_a_newcomer_that_is_not_kept_shows_counts_for_nothing() -> None:
+    """Its stream goes on; the sums of the upstream are those of the sessions it knows."""
+    shell = quarantined(BIG)
+    for number in (2, 3):
+        cut_session(shell, f"s{number}")
+    shell.open_get(session="s4").send(*(event(number) for number in range(1, 6)))
+    assert list(shell.upstream.sessions) == [b"s1", b"s2", b"s3"]
+    assert shell.upstream.bytes == sum(session.bytes for session in shell.upstream.sessions.values())
+
+
 def test_what_a_quarantined_session_holds_is_shed() -> None:
     """Only streams that owe an answer still matter."""
     shell = quarantined()
