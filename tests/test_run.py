@@ -316,3 +316,21 @@ async def test_a_log_that_nobody_reads(tmp_path: Path) -> None:
                 client.leave()
                 peer.end()
             assert process.poll() is None
+
+
+def test_a_process_shows_where_it_stands(tmp_path: Path) -> None:
+    """SIGUSR1 writes the stack of every thread to stderr, and the proxy goes on."""
+    with started(
+        "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0"
+    ) as (
+        process,
+        ready,
+    ):
+        assert READY.match(ready)
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        shown = [process.stderr.readline() for _ in range(2)]
+        assert shown[0].startswith("Thread 0x")
+        assert shown[1].startswith("  File ")
+        process.send_signal(signal.SIGUSR1)
+        assert process.poll() is None

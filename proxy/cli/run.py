@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +17,9 @@ from proxy.process import Process
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT and drain; a second signal ends at once. 0 after a drain, 1 on failure.
 
-    SIGHUP reads the configuration again.
+    SIGHUP reads the configuration again; SIGUSR1 shows where every thread stands, also while the loop does.
     """
+    faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read anew
     read = partial(load_from, args)
     loaded = read()
