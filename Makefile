@@ -9,7 +9,7 @@
 #   make ops        alerts and dashboards on a real Prometheus, the page in Chromium, deployment files by their tools (Debian, root)
 #   make image-test builds the container image without a container engine, and runs it (Debian, root; minutes)
 #   make soak       ten minutes of load whose truth is known: forks found, false alarms, bytes, memory; ARGS=--faults
-#   make fuzz       the parsers and the whole path under bytes nobody meant; ARGS="scanner --seconds 60"
+#   make fuzz       the parsers and the whole path under bytes nobody meant, coverage-guided; SECONDS=60 each, ARGS=sse for one
 #   make sbom       build/sbom.json, and the licences of what the proxy runs on
 #   make audit      known vulnerabilities of it, where a database can be reached
 #   make bench      what the proxy costs on this machine
@@ -93,8 +93,10 @@ image-test: $(VENV)/.dev-ready
 soak: $(VENV)/.dev-ready
 	@$(BIN)/python -m tests.load --seconds 600 --streams 2000 --seed 1 $(ARGS)
 
-fuzz: $(VENV)/.dev-ready
-	@$(BIN)/python -m tests.fuzz $(ARGS)
+fuzz:
+	@test -x .fuzz/venv/bin/python || $(PYTHON) -m venv .fuzz/venv
+	@.fuzz/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' atheris==3.0.0
+	@nice .fuzz/venv/bin/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
 sbom: $(VENV)/.dev-ready
 	@tests/supply/setup.sh
@@ -108,4 +110,4 @@ bench: $(VENV)/.dev-ready
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .peers build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .fuzz build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
