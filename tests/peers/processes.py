@@ -52,6 +52,11 @@ SERVER_COMMANDS: dict[str, Command] = {
     "everything": lambda port: [
         *[NODE[0], str(MODULES / "@modelcontextprotocol/server-everything/dist/index.js"), "streamableHttp"]
     ],
+    # These have what the conformance suite calls.
+    "suite-py1": lambda port: [MCP1, str(SERVERS / "suite_py1.py"), str(port)],
+    "suite-py2": lambda port: [MCP2, str(SERVERS / "suite_py2.py"), str(port)],
+    "suite-ts1": lambda port: [*NODE, str(PEERS / "npm/suite_ts1.mjs"), str(port)],
+    "suite-ts2": lambda port: [*NODE, str(PEERS / "npm/suite_ts2.mjs"), str(port)],
 }
 """How each peer server is started on a port; server-everything takes it from the environment."""
 

@@ -20,9 +20,9 @@ venv() {
   cp "$list" "$peers/$name/.installed"
 }
 
-# The machine's own Node.js where it is new enough and has npm, else one from a wheel.
+# The machine's own Node.js where it is new enough for the conformance suite and has npm, else one from a wheel.
 node_and_npm() {
-  if command -v npm >/dev/null && node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null; then
+  if command -v npm >/dev/null && node -e 'process.exit(process.versions.node.split(".")[0] < 22 ? 1 : 0)' 2>/dev/null; then
     ln -sfn "$(command -v node)" "$peers/bin/node"
     npm=(npm)
   else
