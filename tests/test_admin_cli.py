@@ -45,8 +45,8 @@ opened 14:03:00 (20 s ago), used 12 s ago
 protocol 2025-06-18, ids integer, epoch 2
 10 events in 1 stream, 1 open, 1 request in flight
 
-STREAM  KIND  NEWEST ID  EVENTS  EPOCH  OPEN  IN FLIGHT  REPLICA
-get-1   get           3      10      2     1          1  -
+STREAM  KIND  NEWEST ID  IDS  EPOCH  OPEN  IN FLIGHT  REPLICA
+get-1   get           3   10      2     1          1  -
 
 CONNECTION  KIND    OPENED    FOR    EVENTS  REPLICA  ENDED           VERDICT
 get-1       get     14:03:00  7.0 s       7  pod-a    upstream_reset  -
@@ -66,8 +66,8 @@ got 1 │ ○                                           ║ x
         14:03:01                            14:03:07  14:03:08                            14:03:10
         ○ before  x of another log  ░ due
 FORK: the client asked for what follows 5 and got id 1: another log (log_restarted, proven). 2
-events are lost. 1 request is still unanswered. The replica changed from pod-a to pod-b. In enforce
-the session would have been cut here.
+events are lost. 1 request had no answer yet: one that comes now may be another's. The replica
+changed from pod-a to pod-b. In enforce the session would have been cut here.
 Hint: The replicas differ: route by Mcp-Session-Id.
 """
 """What `session` prints of it."""
@@ -220,7 +220,8 @@ s_5b2f0c9e41aa  other     quarantined  14:03:00  12 s ago   12345     1         
 (the newest 2; --limit 0 shows all)
 """)
     assert sessions_lines([], NOW, Screen()) == [
-        "no session matches; one appears when a client has initialized through the proxy"
+        "no session matches: one appears when a client has initialized through the proxy; clients of the"
+        " 2026-07-28 revision, and stateless servers, open none"
     ]
 
 

@@ -115,7 +115,7 @@ def commands(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
     offered: list[str] = []
     for line in process.stdout:
-        if re.match(r"   (forkwatch [a-z]|curl |http://)", line):
+        if re.match(r"   (\S*forkwatch [a-z]|\S+ -m proxy [a-z]|curl |http://)", line):
             offered.append(line.strip())
         if line.startswith("   http://"):
             break
@@ -134,12 +134,13 @@ def test_a_kept_demo_is_an_incident_to_look_into() -> None:
         assert fork.endswith("} 1.0")
         said = {}
         for command in offered:
+            words = command.split("forkwatch ", 1)[-1].split(" -m proxy ", 1)[-1].split()
             ran = subprocess.run(
-                [sys.executable, "-m", "proxy", *command.split()[1:]],
+                [sys.executable, "-m", "proxy", *words],
                 capture_output=True, text=True, encoding="utf-8", cwd=ROOT, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
             assert (ran.returncode, ran.stderr) == (0, ""), command
-            said[command.split()[1]] = ran.stdout
+            said[words[0]] = ran.stdout
         assert list(said) == ["status", "sessions", "session", "tail", "policy"]
         assert "bank      observe" in said["status"]
         assert "fork/content_diverged proven" in said["sessions"]

@@ -415,7 +415,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "fork": (
         judged("fork", "log_restarted", **got(1), **FAR, in_flight=1, would_cut=True, replica="b"),
         "FORK: the client asked for what follows 4821 and got id 1: another log (log_restarted, proven). "
-        "9 events are lost. 1 request is still unanswered. The replica changed from a to b. "
+        "9 events are lost. 1 request had no answer yet: one that comes now may be another's. The replica changed from a to b. "
         "In enforce the session would have been cut here.",
     ),
     "content": (
@@ -436,7 +436,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "crossed": (
         judged("crossed", "other_session", **got(12), lost=1, in_flight=2),
         "CROSSED: the client asked for what follows 5 and got id 12, which is another session's "
-        "(other_session, proven). 1 event is lost. 2 requests are still unanswered.",
+        "(other_session, proven). 1 event is lost. 2 requests had no answer yet: one that comes now may be another's.",
     ),
     "refused": (
         judged("refused", "not_found"),

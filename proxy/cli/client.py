@@ -28,6 +28,7 @@ DEADLINE_S = 10.0
 """How long the proxy may take to answer. It does so in milliseconds, unless its process hangs."""
 _MOST_BYTES = 64 * 1024 * 1024
 _HASHED = re.compile("s_[0-9a-f]{12}")
+_SHORTENED = re.compile(r"s_[0-9a-f]{1,11}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
@@ -135,7 +136,12 @@ def session_path(given: str) -> str:
 
 
 def session_id(given: str) -> str:
-    """The id as the logs show it, of a raw one or one that is as the logs show it already."""
+    """The id as the logs show it, of a raw one or one that is as the logs show it already.
+
+    Raises CommandFailed for a part of the latter.
+    """
+    if _SHORTENED.fullmatch(given):
+        raise CommandFailed(f"{given} is only a part of an id: s_ and 12 digits, as the logs show it")
     return given if _HASHED.fullmatch(given) else hash_session(given)
 
 

@@ -62,7 +62,7 @@ def sentence(judged: Mapping[str, Any], previous_replica: str | None, replica: s
         parts.append(f"{counted(judged['duplicated'], 'event')} came twice.")
     if judged["in_flight"] and judged["verdict"] != "resumed":
         parts.append(
-            f"{counted(judged['in_flight'], 'request')} {_be(judged['in_flight'])} still unanswered."
+            f"{counted(judged['in_flight'], 'request')} had no answer yet: one that comes now may be another's."
         )
     if judged["reason"] == "idle" and judged["in_flight"]:
         parts.append("A request is in flight, though: a dead stream looks the same.")

@@ -103,7 +103,7 @@ def _facts(detail: Mapping[str, Any], now: float, on: Screen) -> list[str]:
 
 
 def _logs(logs: Sequence[Mapping[str, Any]], on: Screen) -> list[str]:
-    head = ("STREAM", "KIND", "NEWEST ID", "EVENTS", "EPOCH", "OPEN", "IN FLIGHT", "REPLICA")
+    head = ("STREAM", "KIND", "NEWEST ID", "IDS", "EPOCH", "OPEN", "IN FLIGHT", "REPLICA")
     keys = ("stream", "kind", "high", "events", "epoch", "open", "in_flight", "replica")
     return table(head, [[value_text(log[key]) for key in keys] for log in logs], on)
 

@@ -65,7 +65,10 @@ def sessions_lines(
 ) -> list[str]:
     """One line a session; `more` says that there are others."""
     if not sessions:
-        return ["no session matches; one appears when a client has initialized through the proxy"]
+        return [
+            "no session matches: one appears when a client has initialized through the proxy; clients of the"
+            " 2026-07-28 revision, and stateless servers, open none"
+        ]
     head = (
         "SESSION",
         "UPSTREAM",

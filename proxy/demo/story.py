@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
+from pathlib import Path
 
 from proxy.demo.acts import Resume, broken_call, other_customer, settle
 from proxy.demo.children import DemoFailed
@@ -67,17 +70,28 @@ async def tell(mode: str, screen: Screen, *, keep: bool = False) -> list[str]:
     return problems
 
 
+def _command() -> str:
+    """How to run this program from where the demo was started."""
+    if shutil.which("forkwatch"):
+        return "forkwatch"
+    beside = Path(sys.argv[0])
+    return str(beside) if beside.name == "forkwatch" else f"{sys.executable} -m proxy"
+
+
 def _commands(stage: Stage, session: str) -> list[tuple[str, str]]:
     """What an engineer would look at now, in this order, and why."""
     forkwatch = stage.forkwatch
-    admin = f"--admin {forkwatch.admin_url.removeprefix('http://')}"
+    run, admin = _command(), f"--admin {forkwatch.admin_url.removeprefix('http://')}"
     return [
-        (f"curl -s {forkwatch.status_url}/metrics | grep 'verdict=\"fork\"'", "what the alert saw"),
-        (f"forkwatch status {admin}", "is it broken now, and for which upstream"),
-        (f"forkwatch sessions --verdict fork {admin}", "for whom"),
-        (f"forkwatch session {session} {admin}", "what happened: the picture"),
-        (f"forkwatch tail --session {session} -f {forkwatch.child.output}", "the log of that session"),
-        (f"forkwatch policy enforce --ttl 1h {admin}", "cut such sessions from now on, for an hour"),
+        (
+            f"curl -s {forkwatch.status_url}/metrics | grep 'verdict=\"fork\"' | grep -v ' 0.0'",
+            "what the alert saw",
+        ),
+        (f"{run} status {admin}", "is it broken now, and for which upstream"),
+        (f"{run} sessions --verdict fork {admin}", "for whom"),
+        (f"{run} session {session} {admin}", "what happened: the picture"),
+        (f"{run} tail --session {session} -f {forkwatch.child.output}", "the log of that session"),
+        (f"{run} policy enforce --ttl 1h {admin}", "cut such sessions from now on, for an hour"),
         (forkwatch.admin_url, "the same in a browser, live"),
     ]
 

@@ -16,8 +16,10 @@ CONNECTIONS = 12
 POINTS = 32
 CONNECTION_BYTES = 800
 """What one counts for in the ledger: with all its samples, and a verdict."""
+_WHOLE = 8
+"""The first samples, which are wanted as they come."""
 _CALL_EVERY_S = 0.02
-"""Between two samples of a call's own stream, beside its first and last: most are over by then."""
+"""Between two later samples of a call's own stream, beside its last: most calls are over by then."""
 _SHOWN_BYTES = 128
 """Of an event id."""
 
@@ -93,7 +95,7 @@ class Connection:
             # The first stays; the last does too, being at an odd place.
             self.times, self.positions = times[:1] + times[1::2], positions[:1] + positions[1::2]
             self._every = max(2 * self._every, (now - times[0]) / POINTS)
-        self.due = now + self._every
+        self.due = now + self._every if len(times) >= _WHOLE else now
 
     def finish(self, now: float, cause: CloseCause | None, events: int) -> None:
         """The connection is over."""
