@@ -86,7 +86,7 @@ class ClientConnection(asyncio.Protocol):
         self._fields: Fields = []
         self._in_head = True
         self._head_bytes = 0
-        """What has come of a head that is not complete."""
+        """What has come of a head that is not complete, or of a body's framing since its last byte of data."""
         self._upload = Upload(self._flow)
         """The body of the last request whose head is complete."""
         self._waiting: deque[Request] = deque()
@@ -120,8 +120,10 @@ class ClientConnection(asyncio.Protocol):
             self._read(data)
         except httptools.HttpParserError as error:
             self._unreadable(error)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self._deaf:
-            self._give_up(HeaderTooLarge(f"the request head is larger than {MAX_HEAD_BYTES} bytes"))
+        if self._head_bytes > MAX_HEAD_BYTES and not self._deaf:
+            head = HeaderTooLarge(f"the request head is larger than {MAX_HEAD_BYTES} bytes")
+            framing = BadRequest("the framing of the request's body is too large")
+            self._give_up(head if self._in_head else framing)
         self._next()
 
     def _read(self, data: bytes) -> None:
@@ -200,6 +202,7 @@ class ClientConnection(asyncio.Protocol):
             return
         parser = self._parser
         self._in_head = False
+        self._head_bytes = 0
         self._upload = Upload(self._flow)
         request = Request(
             parser.get_method().decode("ascii"),
@@ -214,6 +217,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
+        self._head_bytes = 0
         if not self._deaf:
             self._upload.feed(body)
 
@@ -258,8 +262,8 @@ class ClientConnection(asyncio.Protocol):
         self._read_or_not()
 
     def _read_or_not(self) -> None:
-        """Read on from the client, unless there is enough to do."""
-        transport, wanted = self.transport, self._deaf or not (self._full or self._waiting)
+        """Read on from the client unless a body waits: only who reads notices that it has left."""
+        transport, wanted = self.transport, self._deaf or not self._full
         if wanted is self._reading or transport is None or transport.is_closing():
             return
         self._reading = wanted
