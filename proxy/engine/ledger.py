@@ -20,7 +20,7 @@ from proxy.engine.digest import PRIMING, id_word
 from proxy.engine.findings import AttachmentKind, Judged, Judgement, Reason
 from proxy.engine.ids import INTEGER, Dialect, EventId, Evidence, IdClass, guess
 from proxy.engine.jsonrpc import RequestId
-from proxy.engine.log import Known, Log, known
+from proxy.engine.log import Known, Log, known, packed
 from proxy.engine.owners import Owners
 from proxy.engine.policy import Policy
 from proxy.engine.timeline import CONNECTION_BYTES, Connection, Positions, Timeline
@@ -285,11 +285,14 @@ class Session:
 
     def locate(self, id_word: int) -> Baseline | Ambiguous | None:
         """Where a cursor stands: in the newest epoch that knows it; None if no stream does."""
+        needle, epoch = packed(id_word), self.epoch
+        streams = list(self.streams.values())
         for age in range(_FORMER_LOGS + 1):
-            logs = [(s, _aged(s, self.epoch, age)) for s in self.streams.values()]
-            found = _place([(s, log) for s, log in logs if log is not None], id_word)
+            logs = [(s, _aged(s, epoch, age) if age or s.log.epoch != epoch else s.log) for s in streams]
+            found = _place([(s, log) for s, log in logs if log is not None and log.may_hold(needle)], id_word)
             if found is not None:
                 return found
+            streams = [s for s in streams if s.former or s.log.epoch != epoch]
         return None
 
     def elsewhere(

@@ -66,6 +66,10 @@ class Log:
         size = len(self.ids)
         return 0 if self.total == size else self.total - size + self._beginning
 
+    def may_hold(self, needle: bytes) -> bool:
+        """Whether this id, `packed`, may stand in the window; False is certain. A quick look before a close one."""
+        return needle in self.ids.tobytes()
+
     def has(self, id_word: int) -> bool:
         """Whether this id stands in the window."""
         return next(_occurrences(self.ids, id_word), None) is not None
@@ -107,10 +111,15 @@ class Log:
         return sum(1 for _ in _occurrences(self.words, word))
 
 
+def packed(word: int) -> bytes:
+    """A word as it stands in an array."""
+    return word.to_bytes(8, sys.byteorder)
+
+
 def _occurrences(words: array[int], word: int) -> Iterator[int]:
     """Where a word stands: a search of the bytes, ten times faster than one that boxes every word."""
     data = words.tobytes()
-    needle = word.to_bytes(8, sys.byteorder)
+    needle = packed(word)
     at = data.find(needle)
     while at >= 0:
         if at % 8 == 0:
