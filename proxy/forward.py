@@ -491,10 +491,13 @@ class Forward:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._call is not None:
-            self._call.cancel()
-        if self._uploading is not None and self._uploading is not asyncio.current_task():
-            self._uploading.cancel()
+        # Let go of what refers back here: nothing of an exchange may wait for the garbage collector.
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        uploading, self._uploading = self._uploading, None
+        if uploading is not None and uploading is not asyncio.current_task():
+            uploading.cancel()
         self._route.counters.http_requests_in_flight -= 1
         # Not at once: what is written in this turn is still to leave, and before the next answer.
         self._loop.call_soon(self._connection.answered, self)
@@ -626,4 +629,12 @@ class Forward:
         """The engine raised: go on without it. Returns what it held back."""
         exchange, self._exchange = self._exchange, None
         self._failed_open("detector", error)
-        return b"" if exchange is None else exchange.abandon()
+        if exchange is None:
+            return b""
+        held = exchange.abandon()
+        if (
+            exchange.relay is not None
+            and (closed := exchange.relay.abandoned(self._services.clock())) is not None
+        ):
+            self._report(closed)
+        return held

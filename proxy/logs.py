@@ -190,7 +190,10 @@ def open_log(
 
     `clock` gives Unix seconds.
     """
-    return Log(settings, sys.stdout.buffer if stream is None else stream, env, clock)
+    if stream is None:
+        # Python has no stdout where the shell has closed it: then the log goes nowhere.
+        stream = open(os.devnull, "wb") if sys.stdout is None else sys.stdout.buffer  # noqa: SIM115
+    return Log(settings, stream, env, clock)
 
 
 class Repeats:

@@ -415,8 +415,8 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "fork": (
         judged("fork", "log_restarted", **got(1), **FAR, in_flight=1, would_cut=True, replica="b"),
         "FORK: the client asked for what follows 4821 and got id 1: another log (log_restarted, proven). "
-        "9 events are lost. 1 request had no answer yet: one that comes now may be another's. The replica changed from a to b. "
-        "In enforce the session would have been cut here.",
+        "9 events are lost. 1 request had no answer yet: one that comes now may be another's. "
+        "The replica changed from a to b. In enforce the session would have been cut here.",
     ),
     "content": (
         judged("fork", "content_diverged", **got(6), lost=1, action="cut"),

@@ -334,3 +334,19 @@ def test_a_process_shows_where_it_stands(tmp_path: Path) -> None:
         assert shown[1].startswith("  File ")
         process.send_signal(signal.SIGUSR1)
         assert process.poll() is None
+
+
+def test_without_a_stdout_the_log_goes_nowhere() -> None:
+    """A shell may have closed it; the proxy serves all the same."""
+    flags = ["--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0"]
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *flags]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stderr is not None
+            assert READY.match(process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) in (0, 1)
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()

@@ -172,6 +172,8 @@ class ClientConnection(asyncio.Protocol):
         self._owner.disconnected(self)
         if self.exchange is not None:
             self.exchange.client_left()
+        # Both refer back here: nothing of a connection may wait for the garbage collector.
+        del self._parser, self._upload
 
     # ---- what llhttp reads
 

@@ -388,6 +388,8 @@ class Exchange:
         """
         if self.relay is not None:
             self._out += self.relay.ended(how, now, cause)
+            if self.session is not None:
+                self._ledger.find(self._upstream, self.session.key, now)  # used until now, not since it began
         self._leave()
         if self.relay is None and not self._replied:
             self._replied = True

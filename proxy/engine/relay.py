@@ -66,6 +66,8 @@ class State(Enum):
     CUT = "cut"
     """The response was ended by a verdict; nothing more of it leaves."""
     ENDED = "ended"
+    ABANDONED = "abandoned"
+    """The detector failed on it: it is over for the engine, while its bytes flow on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class Relay:
 
     def cut(self, now: float) -> Sequence[Command]:
         """The session was quarantined by another exchange: the calls pending here fail, the stream ends."""
-        if self._state in (State.CUT, State.ENDED) or self.session is None:
+        if self._state in (State.CUT, State.ENDED, State.ABANDONED) or self.session is None:
             return PASS
         if self.judging:
             self._report_judged(INTERRUPTED, Decision(Action.PASS, False), now)
@@ -250,20 +252,24 @@ class Relay:
             if self._last_id is not None:
                 self._mark_newest(self._trace, self._last_id, now)
             self._trace.finish(now, cause, self.events)
-        self._report_closed(cause, now)
+        self._report(self._closed(cause, now))
         return self._take()
 
     def abandon(self) -> bytes:
         """The engine failed on this stream: let go of it without a word; returns what was held back."""
-        if self._state is State.ENDED:
+        if self._state in (State.ENDED, State.ABANDONED):
             return b""
-        self._state = State.ENDED
+        self._state = State.ABANDONED
         self.stream.attachments -= 1
         if self._trace is not None:
             self._trace.finish(self._opened_at, CloseCause.PROXY_ERROR, self.events)
         self._settle(self.stream.owed)
         outlet, self._outlet = self._outlet, None
         return b"" if outlet is None else outlet.release_rest(0.0)
+
+    def abandoned(self, now: float) -> StreamClosed | None:
+        """What is to be counted for a stream that `abandon` let go of; None if it was over before."""
+        return self._closed(CloseCause.PROXY_ERROR, now) if self._state is State.ABANDONED else None
 
     # ---- a resume in annotate or enforce
 
@@ -595,20 +601,18 @@ class Relay:
             for item in missing_responses(session, stream):
                 self._report(item)
 
-    def _report_closed(self, cause: CloseCause, now: float) -> None:
+    def _closed(self, cause: CloseCause, now: float) -> StreamClosed:
         first = self._first_byte_at
-        self._report(
-            StreamClosed(
-                session=self._session_name(),
-                stream=self.stream.label,
-                kind=self.kind,
-                cause=cause,
-                events=self.events,
-                last_id=self._last_id,
-                bytes=self.bytes,
-                duration_s=now - self._opened_at,
-                ttfb_s=None if first is None else first - self._opened_at,
-            )
+        return StreamClosed(
+            session=self._session_name(),
+            stream=self.stream.label,
+            kind=self.kind,
+            cause=cause,
+            events=self.events,
+            last_id=self._last_id,
+            bytes=self.bytes,
+            duration_s=now - self._opened_at,
+            ttfb_s=None if first is None else first - self._opened_at,
         )
 
     def _void(self) -> bytes:

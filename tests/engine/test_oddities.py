@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha512
+
 import pytest
 
 from proxy.engine.findings import Ending
@@ -131,3 +134,30 @@ def test_only_what_is_in_flight_gets_an_error() -> None:
     shell.open_get(4, answer=STREAM).send(event(1, "another log"))
     assert batch.error_ids == [9]
     assert single.error_ids == [None]
+
+
+def test_a_server_that_gives_each_event_another_id_every_time() -> None:
+    """What is sent again is no further event: a second resume of one cursor owes no more than the first."""
+
+    def fresh(number: int) -> str:
+        return b64encode(sha512(b"%d" % number).digest()).decode()
+
+    made = drive()
+    made.show(event(fresh(1), "a"), event(fresh(2), "b"), event(fresh(3), "c"))
+    made.get(fresh(1)).send(event(fresh(12), "b"), event(fresh(13), "c")).drop()
+    made.get(fresh(1)).send(event(fresh(22), "b"), event(fresh(23), "c"), event(fresh(24), "d")).drop()
+    made.get(fresh(13)).send(event(fresh(34), "d"), event(fresh(35), "e"))
+    assert [verdict.partition("/")[0] for verdict in told(made)] == ["resumed"] * 3
+
+
+def test_a_session_is_used_for_as_long_as_its_streams() -> None:
+    """A long stream that was just lost is no idle session: its resume is judged by all that it showed."""
+    made = Drive(bounds=Bounds(session_idle_s=100.0))
+    made.initialize()
+    stream = made.get().send(event(1), event(2))
+    made.now += 99
+    stream.send(event(3), event(4)).drop()
+    made.now += 2
+    made.ledger.expire(made.now)
+    made.get(2).send(event(1, "another log"))
+    assert told(made) == ["fork/log_restarted proven"]

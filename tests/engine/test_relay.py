@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.engine.commands import PASS, Report, Send, WakeAfter
-from proxy.engine.findings import CloseCause, Ending, Malformed, StreamClosed, StreamOpened
+from proxy.engine.findings import AttachmentKind, CloseCause, Ending, Malformed, StreamClosed, StreamOpened
 from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from tests.engine.drive import DEADLINE_S, KEEP_ALIVE, crlf, dump, event, frame, priming, result, single_bytes
@@ -356,8 +356,14 @@ def test_abandoning_a_live_stream() -> None:
     shell = opened()
     client = shell.stream(7)
     client.send(crlf(event(1)), cut=single_bytes)
+    relay = client.exchange.relay
+    assert relay is not None
+    assert relay.abandoned(shell.now) is None
     assert client.exchange.abandon() == b""
     assert shell.upstream.requests_in_flight == 0
+    closed = relay.abandoned(shell.now)
+    assert closed is not None
+    assert (closed.kind, closed.cause, closed.events) == (AttachmentKind.POST, CloseCause.PROXY_ERROR, 1)
 
 
 def test_a_relay_is_cut_once() -> None:
