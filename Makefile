@@ -6,7 +6,7 @@
 #   make lint       ruff check, ruff format --check, mypy --strict
 #   make scenarios  the wire scenarios alone: scripted ends around the real process
 #   make peers      real MCP servers and clients, set up under .peers/ (needs node >= 22, else brings its own)
-#   make ops        alerts and dashboards on a real Prometheus, the page in Chromium, deployment files by their tools (Debian, root)
+#   make ops        alerts and dashboards on a real Prometheus, the page in Chromium, nginx, HAProxy and Caddy, deployment files (Debian, root)
 #   make image-test builds the container image without a container engine, and runs it (Debian, root; minutes)
 #   make soak       ten minutes of load whose truth is known: forks found, false alarms, bytes, memory; ARGS=--faults
 #   make fuzz       the parsers and the whole path under bytes nobody meant, coverage-guided; SECONDS=60 each, ARGS=sse for one

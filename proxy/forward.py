@@ -102,7 +102,7 @@ class Forward:
 
     __slots__ = ("_answer_body", "_batch", "_call", "_chunked", "_connection", "_events", "_exchange",
                  "_loop", "_origin_header", "_paused", "_phase", "_request", "_resumed", "_route",
-                 "_services", "_started", "_timer", "_transport", "_uploading", "keep_alive")  # fmt: skip
+                 "_services", "_started", "_timer", "_transport", "_unbounded", "_uploading", "keep_alive")  # fmt: skip
 
     def __init__(
         self, services: Services, route: Route, connection: ClientConnection, request: Request
@@ -118,6 +118,8 @@ class Forward:
         self._exchange: Exchange | None = None
         self._call: Call | None = None
         self._chunked = False
+        self._unbounded = False
+        """Nothing promised where the answer ends: it can be ended anywhere between two events."""
         self.keep_alive = request.keep_alive
         """Whether the client's connection may live on after the answer."""
         self._origin_header: bytes | None = None
@@ -353,8 +355,8 @@ class Forward:
             return  # ended by the engine
         if not began:
             self._problem(error)
-        elif clean and self._chunked:
-            self._write(_LAST_CHUNK)
+        elif clean and self._unbounded:  # without chunks it ends with the connection
+            self._write(_LAST_CHUNK if self._chunked else b"")
         else:
             self._break_off()
         self._over()
@@ -371,7 +373,7 @@ class Forward:
     @property
     def standalone(self) -> bool:
         """Whether this is an open event stream that answers a GET."""
-        return self._phase is Phase.STREAMING and self._request.method == "GET" and self._chunked
+        return self._phase is Phase.STREAMING and self._request.method == "GET" and self._unbounded
 
     # ---- the answer
 
@@ -411,6 +413,7 @@ class Forward:
         if rewrites:
             fields = [field for field in fields if field[0].lower() not in _PROMISES]
         unbounded = not head.bodiless and (rewrites or head.chunked or head.content_length is None)
+        self._unbounded = unbounded
         self._chunked = unbounded and not old
         if unbounded and old:
             self.keep_alive = False

@@ -6,6 +6,7 @@ thinned by `Repeats`. Nothing here decides anything, and no bytes of a peer make
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Hashable
 from functools import lru_cache
@@ -62,6 +63,7 @@ ABNORMAL = frozenset(
 """Ends of a stream that its log line warns of."""
 
 
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9.]+):\d+|unix:.*")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _SECRET_CHARS = 8
 """A shorter session id is no secret, and could stand anywhere by chance."""
@@ -340,9 +342,11 @@ class Reporter:
 
 def hint_of(judged: Judged) -> str | None:
     """What to look at after this verdict, None if nothing is known that helps."""
-    moved = None
-    if judged.replica is not None and judged.previous_replica is not None:
-        moved = judged.replica != judged.previous_replica
+    moved, replica = None, judged.replica
+    if replica is not None and judged.previous_replica is not None:
+        moved = replica != judged.previous_replica
+        if not moved and _ADDRESS.fullmatch(replica):
+            moved = None  # a balancer's address is that of all the replicas behind it
     j = judged.judgement
     return hints.hint(
         verdict=j.verdict, reason=j.reason, certainty=j.certainty, dialect=judged.dialect, moved=moved

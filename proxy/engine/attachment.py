@@ -134,9 +134,6 @@ class Attachment:
                 return None
             self._append(shown, raw, parsed)
             return Raised(Finding.ID_REUSED, session.name, stream.label, "another payload")
-        if not self._settled and self._sent_again(shown.word):
-            session.place_aside(stream, shown.id_word)  # a cursor may name it
-            return None
         if not self._settled and session.elsewhere(parsed, shown.id_word, shown.word, stream) is not None:
             session.complete = False  # crossed: delivered here, but it has its owner elsewhere
             return None
@@ -152,11 +149,6 @@ class Attachment:
         reused = bool(owners)
         self._append(shown, raw, parsed)
         return Raised(Finding.ID_REUSED, session.name, stream.label, "another stream") if reused else None
-
-    def _sent_again(self, word: int) -> bool:
-        """Whether this payload was shown before, by a server that gives an event another id each time."""
-        dialect = self.session.evidence.dialect
-        return dialect is not None and dialect.never_repeats and self.stream.log.payload_count(word) > 0
 
     def _begins(self) -> bool:
         """Whether this is the first new id of a plain GET that continues a stream: it may start anew."""

@@ -113,6 +113,8 @@ class Resume:
         """The newest id relayed on the stream before this resume, in the cursor's epoch."""
         if isinstance(found, Baseline):
             todo = found.outstanding()
+            if self._read_as.never_repeats:  # a replay was recorded as further events: each is owed once
+                todo = list({word: (id_word, word) for id_word, word in reversed(todo)}.values())[::-1]
             if found.log.epoch == session.epoch:
                 self._high = found.stream.last
         self._todo = todo

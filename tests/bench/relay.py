@@ -1,7 +1,8 @@
 """What relaying costs: forkwatch against nginx and HAProxy, in turn on one core, every byte verified.
 
 The load (`load.c`) plays upstream and clients on the other core. Compare within one run only: numbers are the
-best of the repetitions, ratios are to nginx of the same run. Needs gcc, and nginx or haproxy on the PATH.
+best of the repetitions, ratios are to nginx of the same run. `--record` keeps them for the next run to show
+beside its own. Needs gcc, and nginx or haproxy on the PATH.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import shutil
 import socket
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+RECORD = HERE / "record.json"
 LOAD_CPU, PROXY_CPU = 0, 1
 START_S = 10.0
 CASE_S = 100.0
@@ -173,9 +176,20 @@ class Bench:
         return result
 
 
-def table(results: Results, proxies: list[str]) -> str:
-    """The results as text: absolute numbers, and forkwatch's ratio to nginx with what it may be."""
-    lines = [f"{'':28}" + "".join(f"{name:>12}" for name in proxies) + f"{'ratio':>9}{'at most':>9}"]
+def ratios(results: Results) -> dict[str, float]:
+    """What is compared from run to run, by case: forkwatch's ratio to nginx, or its own number where that counts."""
+    found = {}
+    for case in CASES:
+        ours, base = results.get(("forkwatch", case.name)), results.get(("nginx", case.name))
+        if ours is not None and (case.absolute or base):
+            found[case.name] = round(ours if case.absolute or not base else ours / base, 2)
+    return found
+
+
+def table(results: Results, proxies: list[str], last: dict[str, float]) -> str:
+    """The results as text: absolute numbers, and forkwatch's ratio to nginx with the recorded one and the limit."""
+    head = "".join(f"{name:>12}" for name in proxies)
+    lines = [f"{'':28}{head}{'ratio':>9}{'recorded':>10}{'at most':>9}"]
     for case in CASES:
         values = [results.get((name, case.name)) for name in proxies]
         if all(value is None for value in values):
@@ -184,7 +198,8 @@ def table(results: Results, proxies: list[str]) -> str:
         ours, base = results.get(("forkwatch", case.name)), results.get(("nginx", case.name))
         ratio = f"{ours / base:9.2f}" if ours is not None and base else f"{'-':>9}"
         limit = f"{case.limit:6.2f}{case.unit if case.absolute else 'x':>3}"
-        lines.append(f"{case.name + ', ' + case.unit:28}{cells}{ratio}{limit}")
+        before = f"{last[case.name]:10.2f}" if case.name in last else f"{'-':>10}"
+        lines.append(f"{case.name + ', ' + case.unit:28}{cells}{ratio}{before}{limit}")
     return "\n".join(lines)
 
 
@@ -195,6 +210,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--time", type=float, default=2.0, help="seconds for each case")
     parser.add_argument("--mode", default="observe", choices=("observe", "annotate", "enforce"))
     parser.add_argument("--only", default="", help="the cases whose name holds this")
+    parser.add_argument("--record", action="store_true", help=f"keep the ratios in {RECORD.name}")
     parser.add_argument("--proxies", nargs="+", choices=PROXIES, default=list(PROXIES))
     options = parser.parse_args(argv)
     if shutil.which("gcc") is None:
@@ -206,7 +222,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"bench: without {', '.join(missing)} (Debian: apt install {packages})", file=sys.stderr)
         options.proxies = [name for name in options.proxies if name not in missing]
     with tempfile.TemporaryDirectory() as directory:
-        print(table(Bench(Path(directory), options).run(), options.proxies))
+        results = Bench(Path(directory), options).run()
+    last = json.loads(RECORD.read_text())["ratios"] if RECORD.exists() else {}
+    print(table(results, options.proxies, last))
+    if options.record:
+        machine = {"python": platform.python_version(), "cores": os.cpu_count(), "kernel": platform.release()}
+        record = {"on": time.strftime("%Y-%m-%d"), "machine": machine, "ratios": {**last, **ratios(results)}}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
     return 0
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests of this folder need. Run it as often as you like: what is there already is left alone.
-#   setup.sh ops     linters and schemas, in an environment of their own under .venv/ops; systemd-analyze, Chromium
+#   setup.sh ops     linters and schemas, in an environment of their own under .venv/ops; systemd-analyze, Chromium,
+#                    and the proxies of tests/between: nginx, HAProxy, Caddy
 #   setup.sh image   buildah, and build/image-base.tar: a small Debian with Python, made from Debian's own packages
 # What only root on Debian can install and is missing elsewhere is said here, and by every test that is skipped for it.
 set -euo pipefail
@@ -10,17 +11,23 @@ root=$(cd "$here/../.." && pwd)
 
 say() { echo "$what: $*" >&2; }
 
-# packages NAME...: Debian's, where they can be installed.
-packages() {
+# packages NAME...: Debian's, where they can be installed; policy-rc.d keeps their services from being started.
+packages() (
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     say "missing: $*; only root on Debian can install them here"
     return 1
   fi
   say "installing $*"
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    trap 'rm -f "$policy"' EXIT
+  fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$@" >/dev/null
-}
+)
 
 linters() {
   local tools=$root/.venv/ops list=$here/requirements.txt
@@ -54,6 +61,7 @@ case $what in
     linters
     command -v systemd-analyze >/dev/null || packages systemd || true
     command -v chromium >/dev/null || packages chromium || true
+    { command -v nginx && command -v haproxy && command -v caddy; } >/dev/null || packages nginx-light haproxy caddy || true
     ;;
   image)
     if { command -v buildah && command -v debootstrap; } >/dev/null || packages buildah debootstrap; then base; fi
