@@ -259,6 +259,8 @@ def test_a_response_that_came_by_a_resume_is_not_missing() -> None:
     assert drive.ledger.expire(drive.now) == []
     resumed.send(result("7_2", 7)).end()
     drive.now += 90.0
+    assert drive.ledger.expire(drive.now) == []  # its time runs from the end of its stream
+    drive.now += 10.0
     closed = [("tools", SessionClosed("s1", SessionCloseReason.EXPIRED))]
     assert drive.ledger.expire(drive.now) == closed
 
