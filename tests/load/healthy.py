@@ -41,10 +41,7 @@ def _expected(play: str, session: Session, stream: Stream, place: int, new: Sequ
     if todo:
         sure = dialect.repeats and dialect.cls != "timed" and not session.large(cursor, todo)
         certainty = "proven" if sure else ("" if dialect.repeats else "suspected")
-        counted = (
-            None if session.dialect.name == "encrypted" else count
-        )  # replays count once, and so do repeats
-        return expect(play, Truth.HEALTHY, f"resumed/replayed {certainty}".strip(), outstanding=counted)
+        return expect(play, Truth.HEALTHY, f"resumed/replayed {certainty}".strip(), outstanding=count)
     if not new:
         return expect(play, Truth.HEALTHY, "resumed/idle", outstanding=0)
     if dialect.cls == "opaque":
