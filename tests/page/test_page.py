@@ -144,8 +144,8 @@ async def test_a_fork_says_what_follows_and_what_to_do(serve: Serve) -> None:
     assert texts[-2:] == ["pod-a · client closed", "pod-b · open"]
     session = session_id("fork")
     assert await page.locator("code").all_text_contents() == [
-        f"forkwatch session {session} --upstream tools",
-        "forkwatch policy enforce --upstream tools --ttl 1h",
+        f"forkwatch session {session} --upstream tools --admin 127.0.0.1:9465",
+        "forkwatch policy enforce --upstream tools --ttl 1h --admin 127.0.0.1:9465",
         "/",
         "Enter",
         "Esc",
