@@ -174,8 +174,8 @@ class Process:
     # ---- while it runs
 
     def _apply(self, settings: Settings) -> None:
-        """Put new settings in force. Raises OSError or ValueError for files that cannot be used, and changes
-        nothing then."""
+        """Put new settings in force. Raises OSError or ValueError for files that cannot be used; then nothing
+        has changed but that a new upstream has its counters, at 0."""
         token = read_token(settings.admin_token_file)
         forced = {u.name: ids.forced(u.ids) for u in settings.upstreams}
         new = {name: dialect for name, dialect in forced.items() if name not in self._ledger.upstreams}

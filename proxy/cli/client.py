@@ -12,7 +12,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from proxy import __version__
 from proxy.cli import CommandFailed
 from proxy.cli.locate import OFF, Place, find
-from proxy.cli.tables import escaped
+from proxy.cli.tables import escaped, show, show_json
 from proxy.engine.privacy import hash_session
 
 DEADLINE_S = 10.0
@@ -84,6 +84,16 @@ class Admin:
                 f"{escaped(str(self.place), 200)} answers otherwise than this forkwatch {__version__} expects; "
                 "use the version that runs there"
             ) from error
+
+    def tell(self, answer: Mapping[str, Any], lines: Callable[[Any], Sequence[str]], *, as_json: bool) -> int:
+        """Print an answer, as it is or as the `lines` made of it; the exit status. Raises as `understood`."""
+        if as_json:
+            show_json(answer)
+            return 0
+        with self.understood():
+            made = lines(answer)
+        show(made)
+        return 0
 
     def _exchange(
         self, method: str, target: str, body: Mapping[str, object] | None

@@ -7,20 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.cli.client import connect
-from proxy.cli.tables import Screen, escaped, screen, show, show_json, table, value_text
+from proxy.cli.tables import Screen, escaped, screen, table, value_text
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every setting. Raises CommandFailed."""
     admin = connect(args)
     answer = admin.ask("GET", "config").body
-    if args.json:
-        show_json(answer)
-        return 0
-    with admin.understood():
-        lines = config_lines(answer, screen())
-    show(lines)
-    return 0
+    return admin.tell(answer, lambda body: config_lines(body, screen()), as_json=args.json)
 
 
 def config_lines(answer: Mapping[str, Any], on: Screen) -> list[str]:

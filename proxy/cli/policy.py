@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.cli import CommandFailed
 from proxy.cli.client import connect
-from proxy.cli.tables import clock, counted, escaped, show, show_json
+from proxy.cli.tables import clock, counted, escaped
 
 
 def run(args: argparse.Namespace) -> int:
@@ -18,13 +18,11 @@ def run(args: argparse.Namespace) -> int:
     admin = connect(args)
     asked = {"mode": args.mode, "upstream": args.upstream, "ttl": args.ttl}
     answer = admin.ask("POST", "policy", body=asked).body
-    if args.json:
-        show_json(answer)
-        return 0
-    with admin.understood():
-        lines = [_line(each) for each in answer["changed"]]
-    show(lines or ["nothing changed"])
-    return 0
+    return admin.tell(
+        answer,
+        lambda body: [_line(each) for each in body["changed"]] or ["nothing changed"],
+        as_json=args.json,
+    )
 
 
 def _line(change: Mapping[str, Any]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from proxy.cli.client import connect, session_path
-from proxy.cli.tables import clock, counted, escaped, show, show_json
+from proxy.cli.tables import clock, counted, escaped
 
 
 def run(args: argparse.Namespace) -> int:
@@ -13,15 +15,17 @@ def run(args: argparse.Namespace) -> int:
     admin = connect(args)
     path, query = f"{session_path(args.id)}/quarantine", {"upstream": args.upstream}
     answer = admin.ask("DELETE" if args.release else "POST", path, query).body
-    if args.json:
-        show_json(answer)
-        return 0
-    with admin.understood():
-        session = f"{escaped(answer['session'])} of {escaped(answer['upstream'], 64)}"
-        if args.release:
-            line = f"{session} is released: its requests go upstream again"
-        else:
-            ended = counted(answer["ended_exchanges"], "exchange")
-            line = f"{session} is quarantined until {clock(answer['until_at'])}; {ended} ended"
-    show([line])
-    return 0
+    return admin.tell(answer, _released if args.release else _quarantined, as_json=args.json)
+
+
+def _released(answer: Mapping[str, Any]) -> list[str]:
+    return [f"{_named(answer)} is released: its requests go upstream again"]
+
+
+def _quarantined(answer: Mapping[str, Any]) -> list[str]:
+    ended = counted(answer["ended_exchanges"], "exchange")
+    return [f"{_named(answer)} is quarantined until {clock(answer['until_at'])}; {ended} ended"]
+
+
+def _named(answer: Mapping[str, Any]) -> str:
+    return f"{escaped(answer['session'])} of {escaped(answer['upstream'], 64)}"

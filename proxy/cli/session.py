@@ -19,8 +19,6 @@ from proxy.cli.tables import (
     duration,
     escaped,
     screen,
-    show,
-    show_json,
     state_style,
     table,
     value_text,
@@ -33,13 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the session. Raises CommandFailed, also if it is unknown there."""
     admin = connect(args)
     detail = admin.ask("GET", session_path(args.id), {"upstream": args.upstream}).body
-    if args.json:
-        show_json(detail)
-        return 0
-    with admin.understood():
-        lines = session_lines(detail, screen())
-    show(lines)
-    return 0
+    return admin.tell(detail, lambda body: session_lines(body, screen()), as_json=args.json)
 
 
 def session_lines(detail: Mapping[str, Any], on: Screen) -> list[str]:

@@ -15,8 +15,6 @@ from proxy.cli.tables import (
     duration,
     escaped,
     screen,
-    show,
-    show_json,
     state_style,
     table,
     value_text,
@@ -30,13 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the status. Raises CommandFailed."""
     admin = connect(args)
     status = admin.ask("GET", "status").body
-    if args.json:
-        show_json(status)
-        return 0
-    with admin.understood():
-        lines = status_lines(status, screen())
-    show(lines)
-    return 0
+    return admin.tell(status, lambda body: status_lines(body, screen()), as_json=args.json)
 
 
 def status_lines(status: Mapping[str, Any], on: Screen) -> list[str]:

@@ -62,7 +62,6 @@ class RequestBody:
 
     request_keys: tuple[str, ...]
     request_ids: tuple[RequestId, ...]  # exactly as sent: an error for one must carry it unchanged
-    methods: frozenset[str]  # of requests and notifications
     is_initialize: bool
     protocol_version: str | None  # what `initialize` asks for
     cancelled: tuple[str, ...]  # keys of the requests that `notifications/cancelled` names
@@ -184,7 +183,6 @@ def requests(body: bytes) -> RequestBody | None:
     return RequestBody(
         request_keys=_keys(wanted),
         request_ids=_ids_as_sent(body, wanted),
-        methods=frozenset(one["method"] for one in asking),
         is_initialize=bool(starts),
         protocol_version=version if isinstance(version, str) else None,
         cancelled=_keys(cancels),
@@ -200,7 +198,7 @@ def _plain_request(value: dict[str, Any]) -> RequestBody | None:
     key = request_key(request_id)
     if key is None:
         return None
-    return RequestBody((key,), (request_id,), frozenset((method,)), False, None, (), False)  # type: ignore[arg-type]
+    return RequestBody((key,), (request_id,), False, None, (), False)  # type: ignore[arg-type]
 
 
 def _members(value: object) -> list[dict[str, Any]]:

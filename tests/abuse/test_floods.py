@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.abuse.process import MIB, abused, gauge, grows_less_than, survived
+from tests.abuse.process import MIB, abused, gauge, grows_less_than
 from tests.abuse.witness import Witness
 from tests.forkwatch_process import POLL_S, Counters
 from tests.scripted_upstream import GONE_S, OK, PATIENCE_S, Peer, Upstream
@@ -52,13 +52,6 @@ async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
 
     async with abused(tmp_path_factory.mktemp("floods"), entries, limits=LIMITS) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def here(process: tuple[Lab, Witness]) -> AsyncIterator[Lab]:
-    """It, for one test."""
-    async with survived(process) as found:
-        yield found
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.abuse.framings import CHUNKED, EMPTY_CHUNKED, GET, LAST_REQUESTS, PASSED, REFUSED, SECOND
-from tests.abuse.process import abused, survived
+from tests.abuse.process import abused
 from tests.abuse.witness import Witness
 from tests.scripted_upstream import OK, PATIENCE_S, Peer, Upstream
 from tests.wire import Client, End, Head, Lab, entry
@@ -33,13 +33,6 @@ async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
 
     async with abused(directory, entries) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def here(process: tuple[Lab, Witness]) -> AsyncIterator[Lab]:
-    """It, for one test."""
-    async with survived(process) as found:
-        yield found
 
 
 async def all_of(peer: Peer) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.abuse.process import MIB, abused, grows_less_than, survived, tcp_socket
+from tests.abuse.process import MIB, abused, grows_less_than, tcp_socket
 from tests.abuse.witness import Witness
 from tests.forkwatch_process import POLL_S, Counters
 from tests.scripted_upstream import GONE_S, OK, PATIENCE_S, Peer, Upstream
@@ -46,13 +46,6 @@ async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
 
     async with abused(tmp_path_factory.mktemp("slow"), entries, timeouts=timeouts) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def here(process: tuple[Lab, Witness]) -> AsyncIterator[Lab]:
-    """It, for one test."""
-    async with survived(process) as found:
-        yield found
 
 
 # Slow readers.

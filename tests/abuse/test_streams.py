@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.abuse.process import MIB, abused, gauge, grows_less_than, logged, survived
+from tests.abuse.process import MIB, abused, gauge, grows_less_than, logged
 from tests.abuse.witness import Witness
 from tests.forkwatch_process import Counters
 from tests.scripted_upstream import Peer, Upstream
@@ -37,13 +37,6 @@ async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
 
     async with abused(tmp_path_factory.mktemp("streams"), entries) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def here(process: tuple[Lab, Witness]) -> AsyncIterator[Lab]:
-    """It, for one test."""
-    async with survived(process) as found:
-        yield found
 
 
 async def sent(peer: Peer, body: bytes) -> None:

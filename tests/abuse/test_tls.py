@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.abuse.authority import EXPIRED, Authority, Pair
-from tests.abuse.process import abused, logged, survived
+from tests.abuse.process import abused, logged
 from tests.abuse.witness import Witness
 from tests.forkwatch_process import Counters
 from tests.scripted_upstream import OK, PATIENCE_S, Upstream, listening
@@ -100,13 +100,6 @@ async def process(
 
     async with abused(tmp_path_factory.mktemp("tls"), entries) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def here(process: tuple[Lab, Witness]) -> AsyncIterator[Lab]:
-    """It, for one test."""
-    async with survived(process) as found:
-        yield found
 
 
 @pytest.mark.parametrize("name", ["good", "tls-1-2", "client-given", "unverified"])

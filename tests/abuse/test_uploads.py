@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.abuse.process import MIB, abused, grows_less_than, survived, tcp_socket
+from tests.abuse.process import MIB, abused, grows_less_than, tcp_socket
 from tests.abuse.witness import Witness
 from tests.forkwatch_process import POLL_S, Counters
 from tests.scenarios.frames import event, priming
@@ -51,13 +51,6 @@ async def process(
 
     async with abused(tmp_path_factory.mktemp("uploads"), entries, limits=LIMITS) as made:
         yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def here(process: tuple[Lab, Witness]) -> AsyncIterator[Lab]:
-    """It, for one test."""
-    async with survived(process) as found:
-        yield found
 
 
 async def begun(here: Lab, target: str, *fields: str, body: bytes = b"") -> tuple[Client, Peer]:

@@ -20,7 +20,7 @@ from proxy.engine.jsonrpc import (
     session_error_in_body,
 )
 
-NOTHING_ASKED = RequestBody((), (), frozenset(), False, None, (), False)
+NOTHING_ASKED = RequestBody((), (), False, None, (), False)
 
 BOMBS = {
     "arrays": b"[" * 100_000 + b"]" * 100_000,
@@ -85,30 +85,30 @@ def test_parse_accepts(text: bytes, value: object) -> None:
 REQUESTS: dict[str, tuple[object, dict[str, Any] | None]] = {
     "a request": (
         {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "x"}},
-        {"request_keys": ("i:4",), "request_ids": (4,), "methods": frozenset({"tools/call"})},
+        {"request_keys": ("i:4",), "request_ids": (4,)},
     ),
     "a text id": (
         {"id": "4", "method": "ping"},
-        {"request_keys": ("s:4",), "request_ids": ("4",), "methods": frozenset({"ping"})},
+        {"request_keys": ("s:4",), "request_ids": ("4",)},
     ),
     "a fraction": (
         {"id": 1.5, "method": "ping"},
-        {"request_keys": ("f:1.5",), "request_ids": (1.5,), "methods": frozenset({"ping"})},
+        {"request_keys": ("f:1.5",), "request_ids": (1.5,)},
     ),
     "an integer beyond 64 bits": (
         {"id": 2**70 + 1, "method": "ping"},
-        {"request_keys": (f"i:{2**70}",), "request_ids": (2**70 + 1,), "methods": frozenset({"ping"})},
+        {"request_keys": (f"i:{2**70}",), "request_ids": (2**70 + 1,)},
     ),
     "a lone surrogate": (
         {"id": 4, "method": "tools/call", "params": {"x": "\ud800"}},
-        {"request_keys": ("i:4",), "request_ids": (4,), "methods": frozenset({"tools/call"})},
+        {"request_keys": ("i:4",), "request_ids": (4,)},
     ),
     "a notification": (
         {"method": "notifications/initialized"},
-        {"methods": frozenset({"notifications/initialized"})},
+        {},
     ),
-    "a null id": ({"id": None, "method": "ping"}, {"methods": frozenset({"ping"})}),
-    "an id that is none": ({"id": {}, "method": "ping"}, {"methods": frozenset({"ping"})}),
+    "a null id": ({"id": None, "method": "ping"}, {}),
+    "an id that is none": ({"id": {}, "method": "ping"}, {}),
     "an answer": ({"id": 1, "result": {}}, {}),
     "an error": ({"id": 1, "error": {"code": 1}}, {}),
     "initialize": (
@@ -116,7 +116,6 @@ REQUESTS: dict[str, tuple[object, dict[str, Any] | None]] = {
         {
             "request_keys": ("i:0",),
             "request_ids": (0,),
-            "methods": frozenset({"initialize"}),
             "is_initialize": True,
             "protocol_version": "2025-11-25",
         },
@@ -126,7 +125,6 @@ REQUESTS: dict[str, tuple[object, dict[str, Any] | None]] = {
         {
             "request_keys": ("i:0",),
             "request_ids": (0,),
-            "methods": frozenset({"initialize"}),
             "is_initialize": True,
         },
     ),
@@ -135,24 +133,22 @@ REQUESTS: dict[str, tuple[object, dict[str, Any] | None]] = {
         {
             "request_keys": ("i:0",),
             "request_ids": (0,),
-            "methods": frozenset({"initialize"}),
             "is_initialize": True,
         },
     ),
     "a cancellation": (
         {"method": "notifications/cancelled", "params": {"requestId": 7}},
-        {"methods": frozenset({"notifications/cancelled"}), "cancelled": ("i:7",)},
+        {"cancelled": ("i:7",)},
     ),
     "a cancellation of nothing": (
         {"method": "notifications/cancelled", "params": [7]},
-        {"methods": frozenset({"notifications/cancelled"})},
+        {},
     ),
     "a batch": (
         [{"id": 2, "method": "b"}, {"method": "n"}, {"id": "1", "method": "a"}, {"id": 3, "result": 0}, 5],
         {
             "request_keys": ("i:2", "s:1"),
             "request_ids": (2, "1"),
-            "methods": frozenset("abn"),
             "batch": True,
         },
     ),

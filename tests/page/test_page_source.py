@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 from tests.page.fixture_api import PAGE
 
-MOST_BYTES = 62_000
+MOST_BYTES = 60_000
 
 
 class Markup(HTMLParser):
