@@ -51,11 +51,11 @@ class Bounds:
 class Stream:
     """One logical SSE stream of a session: a POST's response, or a standalone GET."""
 
-    __slots__ = ("attachments", "born", "connections", "detached_at", "former", "grown", "high", "kind", "label",
+    __slots__ = ("attachments", "connections", "detached_at", "former", "high", "kind", "label",
                  "last", "left_by_client", "log", "lost_for", "owed", "replica", "retry_ms", "serial", "shown",
                  "takeovers", "unnumbered")  # fmt: skip
 
-    def __init__(self, serial: int, kind: AttachmentKind, epoch: int, born: int = 0) -> None:
+    def __init__(self, serial: int, kind: AttachmentKind, epoch: int) -> None:
         self.serial = serial
         self.kind = kind
         self.label = f"{kind.value}-{serial}"
@@ -69,10 +69,6 @@ class Stream:
         """`high` taken apart."""
         self.shown = 0
         """Ids recorded ever."""
-        self.born = born
-        """How many ids the session had shown when this stream began."""
-        self.grown = born
-        """How many it had shown when this stream showed its newest."""
         self.unnumbered = False
         """The stream has shown messages without ids."""
         self.owed: tuple[str, ...] = ()
@@ -215,7 +211,7 @@ class Session:
             idle = (s for s in streams.values() if not s.attachments)
             self._forget(next(idle, next(iter(streams.values()))))
         self.serial += 1
-        stream = streams[self.serial] = Stream(self.serial, kind, self.epoch, self.shown)
+        stream = streams[self.serial] = Stream(self.serial, kind, self.epoch)
         self._grow(_STREAM_BYTES)
         return stream
 
@@ -302,14 +298,15 @@ class Session:
 
         Bare integers tell of streams only while they grew over the whole session: servers that count
         per stream repeat both numbers and constant notifications. An id that itself names the stream
-        `beside` is at home there, whichever connection showed it first.
+        `beside` is at home there, whichever connection showed it first. Of two standalone streams nothing
+        is proven: their server may hold them for one log, which its newest connection carries.
         """
         dialect = self.evidence.dialect
         if (dialect is None or dialect.name != "integer" or self.grew) and not self._named(parsed, beside):
             owners = self.owners(id_word, word, beside)
             if len(owners) == 1 and owners[0][1] in (Known.SAME, Known.UNSURE):
                 owner, how = owners[0]
-                return Reason.OTHER_STREAM, Known.UNSURE if _replaced(beside, owner) else how
+                return Reason.OTHER_STREAM, Known.UNSURE if _one_log(beside, owner) else how
         foreign = self.upstream.foreign(self, id_word, word)
         return (Reason.OTHER_SESSION, foreign) if foreign in (Known.SAME, Known.UNSURE) else None
 
@@ -427,7 +424,7 @@ class Session:
         stream.high = raw if len(raw) <= _MAX_HIGH else raw[:_MAX_HIGH]
         stream.last = parsed
         stream.shown += 1
-        self.shown = stream.grown = self.shown + 1
+        self.shown += 1
         if word != PRIMING or self.evidence.dialect is INTEGER:  # a primed number is shown, too
             self.upstream.claim(self, id_word, parsed)
 
@@ -494,9 +491,9 @@ class Session:
         return True
 
 
-def _replaced(stream: Stream, by: Stream) -> bool:
-    """Whether a plain GET may have taken the place of this one, half open here and dead for its client."""
-    return stream.kind is by.kind is AttachmentKind.GET and stream.grown <= by.born
+def _one_log(stream: Stream, other: Stream) -> bool:
+    """Whether the server may hold two streams for one: plain GETs, of which it tells none from another."""
+    return stream.kind is other.kind is AttachmentKind.GET
 
 
 def _aged(stream: Stream, epoch: int, age: int) -> Log | None:

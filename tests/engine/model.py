@@ -52,6 +52,8 @@ class Server:
         self.forked = False
         self.alive = False
         self.requests = 0
+        self.clients_before = 0
+        """Clients that the newest `initialize` came after."""
 
     # ---- incarnations
 
@@ -59,6 +61,7 @@ class Server:
         """The client begins anew, and the server issues the same id; what was is over, and said to be."""
         for link in self.open_links():
             self.lose(link)
+        self.clients_before = len(self.shell.clients)
         self.shell.open_session(carry="s1" if carry else None)
         self._empty()
         self.forked = False
@@ -171,7 +174,14 @@ class Server:
 
     def relayed(self) -> list[int]:
         """The ids that any client has been sent, of this incarnation and of earlier ones."""
-        texts = (bytes(client.sent) for client in self.shell.clients if client.exchange.relay is not None)
+        return self._relayed_to(self.shell.clients)
+
+    def stale(self, number: int) -> bool:
+        """Whether an id was sent before the newest `initialize` alone: to resume it is the client's own fork."""
+        return number not in self._relayed_to(self.shell.clients[self.clients_before :])
+
+    def _relayed_to(self, clients: list[Client]) -> list[int]:
+        texts = (bytes(client.sent) for client in clients if client.exchange.relay is not None)
         return sorted(
             {
                 int(part.split(b"\n")[0])

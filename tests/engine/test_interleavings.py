@@ -70,6 +70,7 @@ class Interleavings(RuleBasedStateMachine):
         number = None if cursor == "none" or not relayed else 10**6
         if number is not None and cursor == "old":
             number = relayed[-1 - pick % len(relayed)]
+            self.ever_forked = self.ever_forked or self.server.stale(number)
         link = self.server.get(number)
         if answered and link.client.open:
             self.server.respond(link, as_stream=True)
@@ -133,7 +134,9 @@ class Interleavings(RuleBasedStateMachine):
         """The network drops: all that was open resumes at once, perhaps at a server that knows nothing."""
         if fork:
             self.restart()
-        links = [self.server.get(number) for number in self.server.relayed()[-4:]]
+        numbers = self.server.relayed()[-4:]
+        self.ever_forked = self.ever_forked or any(self.server.stale(number) for number in numbers)
+        links = [self.server.get(number) for number in numbers]
         for link in links[:answered]:
             if not self._quarantined:
                 self.pending = set(self._reachable())

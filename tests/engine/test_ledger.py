@@ -276,7 +276,7 @@ def test_an_id_that_names_the_stream_is_at_home_there() -> None:
     arguments = (id_word(b"_GET_stream_2"), word_of("_GET_stream_2"), one)
     assert session.elsewhere(parsed, *arguments) is None
     session.evidence.tags_broken = True
-    assert session.elsewhere(parsed, *arguments) == (Reason.OTHER_STREAM, Known.SAME)
+    assert session.elsewhere(parsed, *arguments) == (Reason.OTHER_STREAM, Known.UNSURE)
 
 
 def test_another_sessions_unique_id() -> None:
