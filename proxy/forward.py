@@ -1,8 +1,8 @@
 """One request on its way to the upstream and its answer on the way back.
 
-A `Forward` is the upstream leg's sink: `received` is called once per upstream read, asks the engine
-what to think of the bytes, and writes them to the client's transport in one call. There is no
-future, task or timer per chunk. If the engine raises, the bytes flow on unjudged (fail open).
+A `Forward` is the upstream leg's sink: `received` is called once per upstream read, writes
+the bytes to the client's transport in one call and shows them to the engine. There is no future,
+task or timer per chunk. If the engine raises, the bytes flow on unjudged (fail open).
 """
 
 from __future__ import annotations
@@ -428,7 +428,7 @@ class Forward:
         self._write(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def _body(self, body: bytes) -> None:
-        """Send a part of the body on, after the engine has looked at it."""
+        """Send a part of the body on; the engine looks at it before that only where it may rewrite it."""
         relay = None if self._exchange is None else self._exchange.relay
         if relay is None:
             if self._answer_body is not None:
@@ -437,17 +437,15 @@ class Forward:
             return
         counters = self._route.counters
         counters.stream_bytes += len(body)
-        rewrites = relay.rewrites
+        if not relay.rewrites:
+            self._write(self._framed(body))
         try:
             commands = relay.receive(body, self._services.clock())
         except Exception as error:
-            held = self._fail_open(error)
-            self._write(self._framed(held if rewrites else body))
+            self._write(self._framed(self._fail_open(error)))
             return
         if commands:
             self._perform(commands)
-        else:
-            self._write(self._framed(body))
         if relay.events != self._events:
             self._count_events(relay.kind, relay.events - self._events)
             self._events = relay.events

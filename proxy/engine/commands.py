@@ -1,7 +1,7 @@
 """What the engine asks of the shell: values, in the order in which to perform them.
 
-An input that returns no command, `PASS`, wants its bytes sent as they came. A list of commands says
-itself, with `Send`, what is to be sent in their place: `HOLD` that nothing is.
+An input that wants nothing returns `PASS`. The bytes of a stream are sent as they come, before the
+engine sees them; only of a stream that it rewrites (`Relay.rewrites`) leaves what `Send` says, and no more.
 """
 
 from __future__ import annotations
@@ -81,7 +81,4 @@ class Elsewhere:
 Command = Report | WakeAfter | Send | Finish | Abort | Withdraw | Respond | Elsewhere
 
 PASS: Sequence[Command] = ()
-"""Nothing to do but let the bytes go as they came: the common case, one shared value."""
-
-HOLD: Sequence[Command] = (Send(b""),)
-"""Nothing of what came leaves yet. It is no empty list, which nobody could tell from `PASS`."""
+"""Nothing to do: the common case, one shared value."""

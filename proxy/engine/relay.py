@@ -1,8 +1,8 @@
 """One SSE response on its way through: frames are judged, then recorded, and their answers ticked off.
 
-A frame is judged before it is recorded, since a recorded id would make every fork look known, and
-before it is delivered. `receive` returns the shared `PASS` in the common case: the shell sends the
-chunk as it came. Only a resume in `annotate` or `enforce`, until its verdict, sends otherwise.
+A frame is judged before it is recorded, since a recorded id would make every fork look known. The
+shell sends each chunk as it came, and then shows it to `receive`. Only a resume in `annotate` or
+`enforce` rewrites: until its verdict, nothing leaves but what `receive` says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
-from proxy.engine.commands import HOLD, PASS, Abort, Command, Finish, Report, Send, WakeAfter
+from proxy.engine.commands import PASS, Abort, Command, Finish, Report, Send, WakeAfter
 from proxy.engine.continuity import FrameKind, Resume, Shown
 from proxy.engine.digest import LARGE, UNKNOWN, digest_asking, id_word, oversized_answers, read
 from proxy.engine.findings import (
@@ -155,7 +155,8 @@ class Relay:
 
     @property
     def rewrites(self) -> bool:
-        """Whether other bytes than the upstream's may leave: then no length can be promised."""
+        """Whether other bytes than the upstream's may leave: then no length can be promised, and `receive`
+        says what leaves."""
         return self._outlet is not None
 
     # ---- inputs
@@ -179,7 +180,7 @@ class Relay:
         return self._take()
 
     def receive(self, chunk: bytes, now: float) -> Sequence[Command]:
-        """Bytes of the body, cut anywhere, about to be sent as they are."""
+        """Bytes of the body, cut anywhere; they have been sent as they are, unless this `rewrites`."""
         if self._first_byte_at is None:
             self._first_byte_at = now
         self.bytes += len(chunk)
@@ -187,7 +188,7 @@ class Relay:
             return PASS
         if self._outlet is not None:
             self._receive_through(self._outlet, chunk, now)
-            return self._take() or HOLD
+            return self._take()
         for frame in self._scanner.feed(chunk):
             if self._state is not State.LIVE or not self._pass(frame):
                 self._frame(frame, now)
@@ -196,10 +197,7 @@ class Relay:
             self._mark_newest(trace, self._last_id, now)
         if self._scanner.malformed != self._malformed:
             self._report_malformed()
-        if not self._out:
-            return PASS
-        self._out.append(Send(chunk))
-        return self._take()
+        return self._take() if self._out else PASS
 
     def wake(self, now: float) -> Sequence[Command]:
         """Time has passed, as asked by `WakeAfter`: silence on a resume is judged."""

@@ -106,11 +106,9 @@ class Client(Connection):
         if self.exchange.relay is None:
             self.body += chunk
             return
-        commands = self.exchange.receive(chunk, self.shell.now)
-        if commands:
-            self.shell.perform(self, commands)
-        else:
+        if not self.exchange.relay.rewrites:
             self.body += chunk
+        self.shell.perform(self, self.exchange.receive(chunk, self.shell.now))
 
     def end(self, how: Ending = Ending.CLEAN) -> None:
         """The upstream ends its answer."""
