@@ -49,6 +49,8 @@ _JSON_INSPECT_BYTES = 64 * 1024
 
 
 _LAST_CHUNK = b"0\r\n\r\n"
+_INSTEAD = (Respond, Withdraw)
+"""Commands that an answer of ours comes of, in the upstream's place."""
 _PROMISES = frozenset(
     {b"content-length", b"etag", b"digest", b"content-digest", b"repr-digest", b"content-md5"}
 )
@@ -146,7 +148,7 @@ class Forward:
 
     def _start(self) -> None:
         request, route = self._request, self._route
-        head = request_head(request.headers, self._connection.peer, route.forwarding)
+        head = request_head(request.headers, request.names, self._connection.peer, route.forwarding)
         self._origin_header = head.origin
         now = self._started = self._services.clock()
         try:
@@ -397,7 +399,7 @@ class Forward:
             )
             commands = self._commands(self._exchange.responded, answer, now)
             relay = self._exchange.relay if self._exchange is not None else None
-        if any(isinstance(command, Respond | Withdraw) for command in commands):
+        if any(isinstance(command, _INSTEAD) for command in commands):
             self._perform(commands)
             return
         self._phase = Phase.STREAMING

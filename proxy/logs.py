@@ -129,6 +129,8 @@ class Log:
     def apply(self, settings: LogSettings) -> None:
         """Write by these settings from now on."""
         self._shape, self._render = self._lines(settings)
+        self.verbose = settings.level == "debug"
+        """Whether events of level `debug` are written."""
         logger: FilteringBoundLogger = structlog.wrap_logger(
             self._writer,
             processors=[self._shape, self._show, self._render, _line],

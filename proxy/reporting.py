@@ -89,6 +89,10 @@ class Reporter:
         """
         counters = self._metrics.upstream(upstream_name)
         match item:
+            case StreamOpened():
+                self._stream_opened(counters, item)
+            case StreamClosed():
+                self._stream_closed(counters, item, now)
             case Judged():
                 self._judged(counters, item, now)
             case Raised():
@@ -109,8 +113,6 @@ class Reporter:
                 self._quarantine(counters, item, now)
             case Gated():
                 counters.gate_seconds.observe(item.held_s)
-            case StreamOpened() | StreamClosed():
-                self._stream(counters, item, now)
             case Malformed():
                 counters.sse_parse_errors += 1
                 self._thinned(
@@ -296,37 +298,37 @@ class Reporter:
                     "quarantine.ended", upstream=counters.name, session=item.session, cause=item.cause
                 )
 
-    def _stream(self, counters: UpstreamCounters, item: StreamOpened | StreamClosed, now: float) -> None:
-        match item:
-            case StreamOpened():
-                counters.streams_open[item.kind] += 1
-                self._log.event(
-                    "stream.opened",
-                    level="debug",
-                    upstream=counters.name,
-                    session=item.session,
-                    stream=item.stream,
-                    kind=item.kind,
-                )
-            case StreamClosed():
-                counters.streams_open[item.kind] -= 1
-                counters.streams_closed[item.kind, item.cause] += 1
-                self._thinned(
-                    (counters.name, item.session, item.stream, item.cause),
-                    now,
-                    "stream.closed",
-                    level="warning" if item.cause in ABNORMAL else "info",
-                    upstream=counters.name,
-                    session=item.session,
-                    stream=item.stream,
-                    kind=item.kind,
-                    cause=item.cause,
-                    events=item.events,
-                    last_id=without_session(item.last_id, item.session),
-                    bytes=item.bytes,
-                    duration_s=round(item.duration_s, 3),
-                    ttfb_ms=None if item.ttfb_s is None else round(item.ttfb_s * 1000, 3),
-                )
+    def _stream_opened(self, counters: UpstreamCounters, item: StreamOpened) -> None:
+        counters.streams_open[item.kind] += 1
+        if self._log.verbose:
+            self._log.event(
+                "stream.opened",
+                level="debug",
+                upstream=counters.name,
+                session=item.session,
+                stream=item.stream,
+                kind=item.kind,
+            )
+
+    def _stream_closed(self, counters: UpstreamCounters, item: StreamClosed, now: float) -> None:
+        counters.streams_open[item.kind] -= 1
+        counters.streams_closed[item.kind, item.cause] += 1
+        self._thinned(
+            (counters.name, item.session, item.stream, item.cause),
+            now,
+            "stream.closed",
+            level="warning" if item.cause in ABNORMAL else "info",
+            upstream=counters.name,
+            session=item.session,
+            stream=item.stream,
+            kind=item.kind,
+            cause=item.cause,
+            events=item.events,
+            last_id=without_session(item.last_id, item.session),
+            bytes=item.bytes,
+            duration_s=round(item.duration_s, 3),
+            ttfb_ms=None if item.ttfb_s is None else round(item.ttfb_s * 1000, 3),
+        )
 
     def _thinned(
         self, key: Hashable, now: float, event: str, *, level: Level = "info", **fields: object
@@ -355,8 +357,8 @@ def hint_of(judged: Judged) -> str | None:
 
 def without_session(event_id: bytes | None, session: str) -> bytes | None:
     """An event id as it may be logged: some servers put the session's own id into it, plain or in base64."""
-    if event_id is None or len(session) < _SECRET_CHARS:
-        return event_id
+    if event_id is None or len(session) < _SECRET_CHARS or len(event_id) < len(session):
+        return event_id  # too short for any of the forms
     hashed = hash_session(session).encode()
     for form in _forms(session):
         if form in event_id:

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, str] = {
     "owners": "",
     "timeline": "findings",
     "hints": "findings",
-    "ledger": "commands digest findings ids jsonrpc log owners policy timeline",
+    "ledger": "commands digest findings ids jsonrpc log owners policy sse timeline",
     "sessions": "findings ids ledger owners",
     "continuity": "digest findings ids ledger log",
     "attachment": "continuity digest findings ids ledger log",

@@ -69,7 +69,7 @@ class Owner(Protocol):
 class ClientConnection(asyncio.Protocol):
     """One client, from `connection_made` to `connection_lost`."""
 
-    __slots__ = ("_deaf", "_fields", "_full", "_head_bytes", "_in_head", "_offered", "_owner", "_parser",
+    __slots__ = ("_came", "_deaf", "_fields", "_full", "_head_bytes", "_in_head", "_offered", "_owner", "_parser",
                  "_reading", "_standing_in", "_target", "_upload", "_waiting", "exchange", "loop", "peer",
                  "transport")  # fmt: skip
 
@@ -87,6 +87,8 @@ class ClientConnection(asyncio.Protocol):
         self._in_head = True
         self._head_bytes = 0
         """What has come of a head that is not complete, or of a body's framing since its last byte of data."""
+        self._came = 0
+        """What has come that a head which is complete now can be made of, at most."""
         self._upload = Upload(self._flow)
         """The body of the last request whose head is complete."""
         self._waiting: deque[Request] = deque()
@@ -116,6 +118,7 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._head_bytes += len(data)
+        self._came = self._head_bytes
         try:
             self._read(data)
         except httptools.HttpParserError as error:
@@ -212,10 +215,14 @@ class ClientConnection(asyncio.Protocol):
             parser.get_http_version(),
             self._fields,
             self._upload,
+            size=self._came if self._came <= MAX_HEAD_BYTES else self._size(),
             keep_alive=parser.should_keep_alive(),
         )
         self._offered = parser.should_upgrade()
         self._waiting.append(request)
+
+    def _size(self) -> int:
+        return len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._fields)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""

@@ -69,7 +69,7 @@ class Upload:
 class Request:
     """A head that is complete, with the body that follows it."""
 
-    __slots__ = ("body", "headers", "keep_alive", "method", "old", "target", "version")
+    __slots__ = ("body", "headers", "keep_alive", "method", "names", "old", "size", "target", "version")
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Request:
         headers: Fields,
         body: Upload,
         *,
+        size: int,
         keep_alive: bool,
     ) -> None:
         """`target` and `headers` are the bytes as sent, fields in their order."""
@@ -88,15 +89,16 @@ class Request:
         self.old = version == "1.0"
         """The client speaks HTTP/1.0."""
         self.headers = headers
+        self.names = [name.lower() for name, _ in headers]
+        """The names of the fields in lower case, in their order."""
         self.body = body
+        self.size = size
+        """The bytes of the head, or more: where that cannot matter they are not counted one by one."""
         self.keep_alive = keep_alive
         """The client would send more requests on this connection."""
 
     def values(self, name: bytes) -> list[bytes]:
         """The values of each field of this name, given in lower case."""
-        return [value for key, value in self.headers if key.lower() == name]
-
-    @property
-    def size(self) -> int:
-        """The bytes of the head, more or less."""
-        return len(self.target) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if name not in self.names:
+            return []
+        return [value for key, (_, value) in zip(self.names, self.headers, strict=True) if key == name]

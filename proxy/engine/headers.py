@@ -83,15 +83,17 @@ class Forwarding:
     """How the client reached this proxy."""
 
 
-def request_head(raw: Fields, peer: bytes | None, forwarding: Forwarding) -> RequestHead:
-    """The fields to send upstream for `raw`, sent by a client at address `peer` (None: unknown)."""
-    keys = [name.lower() for name, _ in raw]
+def request_head(raw: Fields, names: list[bytes], peer: bytes | None, forwarding: Forwarding) -> RequestHead:
+    """The fields to send upstream for `raw`, sent by a client at address `peer` (None: unknown).
+
+    `names` are those of the fields, in lower case.
+    """
     head = RequestHead([])
-    for key, (_, value) in zip(keys, raw, strict=True):
+    for key, (_, value) in zip(names, raw, strict=True):
         if key in _NOTED:
             _note(head, key, value)
     head.session = head.session or None
-    head.fields, keys = _end_to_end(raw, keys)
+    head.fields, keys = _end_to_end(raw, list(names))
     if head.accepts_stream:
         _replace(head.fields, keys, b"accept-encoding", b"Accept-Encoding", b"identity")
     if forwarding.host is not None:

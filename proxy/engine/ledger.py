@@ -23,6 +23,7 @@ from proxy.engine.jsonrpc import RequestId
 from proxy.engine.log import Known, Log, known, packed
 from proxy.engine.owners import Owners
 from proxy.engine.policy import Policy
+from proxy.engine.sse import Shape
 from proxy.engine.timeline import CONNECTION_BYTES, Connection, Positions, Timeline
 
 _STREAM_BYTES = 900
@@ -553,6 +554,8 @@ class Upstream:
     sessions_quarantined: int = 0
     requests_in_flight: int = 0
     next_number: int = 0
+    shape: Shape | None = None
+    """How frames were written on the stream that ended last: the next one's are likely to be alike."""
     awaiting: deque[tuple[float, int, int]] = field(default_factory=deque)
     """Streams that ended owing a response: since when, the number of the session, that of the stream."""
 

@@ -118,7 +118,7 @@ class Relay:
         self.stream = stream
         self._attachment = None if session is None else Attachment(session, stream, kind)
         self._resumption = resumption
-        self._scanner = Scanner()
+        self._scanner = Scanner(shape=None if session is None else session.upstream.shape)
         self._state = State.LIVE if readable else State.UNREADABLE
         self._outlet: Outlet | None = None
         """What leaves, where that is not simply what came: a resume in `annotate` or `enforce`."""
@@ -245,6 +245,8 @@ class Relay:
             cause = self._cause(how)
         readable = self._state is not State.UNREADABLE
         self._state = State.ENDED
+        if self.session is not None:
+            self.session.upstream.shape = self._scanner.shape
         self._detach(how, now, readable=readable)
         if self._trace is not None:
             if self._last_id is not None:

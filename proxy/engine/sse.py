@@ -96,8 +96,8 @@ class _Line(Enum):
     SKIP = auto()  # a comment, an unknown field, or part of a BOM; nothing is held
 
 
-class _Shape(NamedTuple):
-    """A plain message frame as this stream writes it, but for its id and its payload."""
+class Shape(NamedTuple):
+    """A plain message frame as a stream writes it, but for its id and its payload."""
 
     prefix: bytes  # up to the id; empty where the frames carry none
     mid: bytes  # between id and payload
@@ -120,8 +120,12 @@ class Scanner:
     the standard ignores, and those longer than `max_id` bytes, after which the id of the frame is unknown.
     """
 
-    def __init__(self, max_payload: int = 65536, max_id: int = 1024) -> None:
-        """Keep at most `max_payload` bytes of a frame's data, and at most `max_id` of its id."""
+    def __init__(self, max_payload: int = 65536, max_id: int = 1024, shape: Shape | None = None) -> None:
+        """Keep at most `max_payload` bytes of a frame's data, and at most `max_id` of its id.
+
+        `shape` is how frames are expected to be written, as another stream's scanner has learnt it: it
+        saves time where it fits and changes nothing where it does not.
+        """
         self.max_payload = max_payload
         self.max_id = max_id
         self.offset = 0
@@ -132,7 +136,7 @@ class Scanner:
         self._held = b""  # of the line being fed, in NAME and HELD
         # Past this a line that is no data line tells no more: its value is too long whatever follows.
         self._line_bound = _NAME_SIZE + 2 + max(max_id, EVENT_SIZE, RETRY_DIGITS)
-        self._shape: _Shape | None = None
+        self.shape = shape
         self._lessons = 0
         self._single_bound = min(_SINGLE_SIZE, max_payload)
         # The frame being fed.
@@ -169,7 +173,7 @@ class Scanner:
     @property
     def held(self) -> int:
         """Bytes of the stream kept right now."""
-        kept = [self._held, self._id, self._data, *(self._shape or ())[:2]]
+        kept = [self._held, self._id, self._data, *(self.shape or ())[:2]]
         if self._rare is not None:
             kept += self._rare.event, self._rare.head, self._rare.tail
         return sum(len(part) for part in kept if part)
@@ -181,12 +185,12 @@ class Scanner:
         self.offset = end = base + size
         if self._start != _NOT_BEGUN:
             return self._walk(chunk, base)
-        if self._shape is not None and size <= self._single_bound:
-            frame = self._single(chunk, base, end, self._shape)
+        if self.shape is not None and size <= self._single_bound:
+            frame = self._single(chunk, base, end, self.shape)
             if frame is not None:
                 return (frame,)
-            if chunk.startswith(self._shape.prefix or self._shape.mid):
-                alike = self._alike(chunk, base, self._shape)
+            if chunk.startswith(self.shape.prefix or self.shape.mid):
+                alike = self._alike(chunk, base, self.shape)
                 if alike:
                     return [*alike, *self._walk(chunk[alike[-1].end - base :], alike[-1].end)]
         frames = self._walk(chunk, base)
@@ -194,7 +198,7 @@ class Scanner:
             self._learn(chunk, frames[0])
         return frames
 
-    def _single(self, chunk: bytes, base: int, end: int, shape: _Shape) -> Frame | None:
+    def _single(self, chunk: bytes, base: int, end: int, shape: Shape) -> Frame | None:
         """Return the one frame that the chunk is, or None where only `_walk` can tell.
 
         Most chunks are one whole frame, written as the one before. Sound because everything but id and
@@ -208,17 +212,17 @@ class Scanner:
         if not prefix:
             if before:
                 return None
-            self._after_cr = False
+            self._after_cr, self._bom = False, len(_BOM)
             return Frame(base, end - blank, end, None, payload)
         odd, _, ident = before.partition(prefix)
         if odd or not (ident.isalnum() or (ident and not ident.translate(None, _VISIBLE))):
             return None
         if end - base > self.max_id and len(ident) > self.max_id:
             return None
-        self._after_cr = False
+        self._after_cr, self._bom = False, len(_BOM)
         return Frame(base, end - blank, end, ident, payload)
 
-    def _alike(self, chunk: bytes, base: int, shape: _Shape) -> list[Frame]:
+    def _alike(self, chunk: bytes, base: int, shape: Shape) -> list[Frame]:
         """Return the frames a chunk begins with, as far as each is written as the one before."""
         finish = shape.newline + shape.rest
         frames: list[Frame] = []
@@ -237,7 +241,7 @@ class Scanner:
             return
         self._lessons += 1
         crlf = frame.end - frame.blank == 2
-        self._shape = _Shape(
+        self.shape = Shape(
             prefix=found["prefix"] or b"",
             mid=(found["first"] or b"") + found["mid"],
             newline=b"\r" if crlf else b"\n",

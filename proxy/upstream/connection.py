@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import ssl
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         "fd",
         "idle_since",
         "peer",
+        "unread",
     )
 
     def __init__(self, owner: Owner, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         """Loop time since when it carries no call."""
         self.peer: str | None = None
+        self.unread = select.poll()
+        """Asks the kernel whether something has come that was not read."""
 
     # What the pool asks.
 

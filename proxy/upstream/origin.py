@@ -58,7 +58,6 @@ class Origin:
         self._idle: dict[Connection, None] = {}  # ordered: the longest idle first
         self._connecting: dict[asyncio.Task[None], Call] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._poll = select.poll()
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         # kept, since asking for it costs a system call on some Python versions
@@ -140,6 +139,7 @@ class Origin:
         self._open.add(connection)
         sock = transport.get_extra_info("socket")
         connection.fd = sock.fileno()
+        connection.unread.register(connection.fd, select.POLLIN)
         if self.address.scheme == "unix":
             connection.peer = str(self.address)
             return
@@ -182,12 +182,7 @@ class Origin:
 
     def _silent(self, connection: Connection) -> bool:
         """Whether no byte, EOF or error waits in the kernel that the event loop has yet to see."""
-        if connection.closing:
-            return False
-        self._poll.register(connection.fd, select.POLLIN)
-        waiting = self._poll.poll(0)
-        self._poll.unregister(connection.fd)
-        return not waiting
+        return not connection.closing and not connection.unread.poll(0)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close what has been idle too long: one timer for the whole pool."""

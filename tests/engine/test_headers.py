@@ -14,9 +14,14 @@ def fields(*lines: str) -> Fields:
     return [(name.encode(), value.encode()) for name, _, value in (line.partition(": ") for line in lines)]
 
 
+def head_of(raw: Fields, peer: bytes | None, forwarding: Forwarding) -> RequestHead:
+    """What is made of these fields of a request."""
+    return request_head(raw, [name.lower() for name, _ in raw], peer, forwarding)
+
+
 def sent(*lines: str, forwarding: Forwarding = PLAIN, peer: bytes | None = b"192.0.2.7") -> list[str]:
     """The request fields as they go upstream."""
-    head = request_head(fields(*lines), peer, forwarding)
+    head = head_of(fields(*lines), peer, forwarding)
     return [f"{name.decode()}: {value.decode()}" for name, value in head.fields]
 
 
@@ -174,14 +179,14 @@ SAID: dict[str, tuple[list[str], RequestHead]] = {
 def test_what_a_request_says(name: str) -> None:
     """What the engine needs of it."""
     given, expected = SAID[name]
-    head = request_head(fields(*given), None, PLAIN)
+    head = head_of(fields(*given), None, PLAIN)
     head.fields = []
     assert head == expected
 
 
 def test_a_cursor_keeps_its_bytes() -> None:
     """It is opaque: nothing is decoded on the way."""
-    head = request_head([(b"Last-Event-ID", b"\xff\xe6")], None, PLAIN)
+    head = head_of([(b"Last-Event-ID", b"\xff\xe6")], None, PLAIN)
     assert (head.cursor, head.fields) == (b"\xff\xe6", [(b"Last-Event-ID", b"\xff\xe6")])
 
 

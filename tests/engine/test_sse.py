@@ -41,9 +41,9 @@ def seen(frame: Frame, stream: bytes | None = None) -> Seen:
     return value
 
 
-def scan(pieces: Iterable[bytes], **bounds: int) -> list[Frame]:
+def scan(pieces: Iterable[bytes], max_payload: int = 65536, max_id: int = 1024) -> list[Frame]:
     """Return the frames of a stream fed in these pieces."""
-    scanner = Scanner(**bounds)
+    scanner = Scanner(max_payload, max_id)
     return [frame for piece in pieces for frame in scanner.feed(piece)]
 
 
@@ -300,13 +300,16 @@ PIECES = st.lists(st.sampled_from(ALPHABET), max_size=14)
 @given(PIECES, st.data())
 @settings(max_examples=400)
 def test_frames_do_not_depend_on_the_cuts(pieces: list[bytes], data: st.DataObject) -> None:
-    """Any stream, cut anywhere, has the frames that the standard gives the whole of it."""
+    """Any stream, cut anywhere, has the frames that the standard gives the whole of it, whatever was expected."""
     stream = b"".join(pieces)
     at = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     random = [stream[a:b] for a, b in zip([0, *at], [*at, len(stream)], strict=True)]
     expected, malformed = reference(stream, MAX_PAYLOAD, MAX_ID)
+    other = Scanner(MAX_PAYLOAD, MAX_ID)
+    other.feed(data.draw(st.sampled_from(ALPHABET)))
+    shape = other.shape
     for cut in ([stream], pieces, random, [stream[at : at + 1] for at in range(len(stream))]):
-        scanner = Scanner(MAX_PAYLOAD, MAX_ID)
+        scanner = Scanner(MAX_PAYLOAD, MAX_ID, shape)
         found = [seen(frame, stream) for piece in cut for frame in scanner.feed(piece)]
         assert (expected, malformed, len(stream)) == (found, scanner.malformed, scanner.offset)
 
@@ -497,6 +500,16 @@ def test_many_frames_alike_in_one_chunk(end: bytes, lines: list[bytes], rest: by
     pieces = [*frames[:2], b"".join(frames[2:]) + rest, frames[0]]
     stream = b"".join(pieces)
     assert [seen(frame, stream) for frame in scan(pieces)] == reference(stream)[0]
+
+
+def test_what_another_stream_has_taught_is_no_reason_to_skip_a_bom_later() -> None:
+    """A BOM stands at the very start of a stream or is a part of a field's name."""
+    taught = Scanner()
+    taught.feed(b"id: 1\ndata: {}\n\n")
+    scanner = Scanner(shape=taught.shape)
+    assert [frame.id for frame in scanner.feed(b"id: 2\ndata: {}\n\n")] == [b"2"]
+    (frame,) = scanner.feed(b"\xef\xbb\xbfid: 3\ndata: {}\n\n")
+    assert frame.id is None
 
 
 def test_a_stream_without_habits_is_read_right() -> None:
