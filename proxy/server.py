@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 
@@ -20,6 +21,7 @@ from proxy.errors import BadRequest, Draining, HeaderTooLarge, ListenFailed, NoU
 from proxy.forward import Forward, Route, Services
 from proxy.metrics import Metrics
 from proxy.routing import find_upstream
+from proxy.sockets import keep_alive
 from proxy.synthetic import CorsMemory
 from proxy.tls import client_context, server_context
 from proxy.upstream import Address, Origin
@@ -29,7 +31,6 @@ _LENGTH_DIGITS = 18
 _CLOSE_S = 2.0
 """How long the end of the process waits for upstream connections to be closed."""
 _NEVER_S = 10 * 365 * 86400.0
-_KEEPALIVE_PROBES = 4
 _SWEEP_S = 1.0
 """How often idle connections are looked through."""
 
@@ -76,6 +77,7 @@ class Listener:
                 route.origin.let_go()
                 self._let_go.append(route.origin)
         self._settings, self._services, self._routes = settings, services, routes
+        self._probe_silent_clients()
 
     async def start(self) -> Endpoint:
         """Listen, and say where. Raises ListenFailed."""
@@ -100,8 +102,16 @@ class Listener:
             )
         except OSError as error:
             raise ListenFailed(f"cannot listen on {endpoint} (listen): {error.strerror or error}") from error
+        self._probe_silent_clients()
         host, port = self._server.sockets[0].getsockname()[:2]
         self._endpoint = Endpoint(str(host), int(port))
+
+    def _probe_silent_clients(self) -> None:
+        """Have the kernel find out that a client is gone. What is set here, each accepted connection inherits."""
+        idle_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in self._settings.upstreams)
+        for listening in () if self._server is None else self._server.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as sock:
+                keep_alive(sock, None if idle_s >= _NEVER_S else idle_s)
 
     # ---- connections
 
@@ -116,17 +126,6 @@ class Listener:
             return
         self._connections.add(connection)
         self.idles(connection)
-        transport = connection.transport
-        raw = None if transport is None else transport.get_extra_info("socket")
-        keepalive_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in self._settings.upstreams)
-        if raw is not None and raw.family != socket.AF_UNIX:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if raw is not None and raw.family != socket.AF_UNIX and keepalive_s < _NEVER_S:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            interval = max(1, int(keepalive_s / _KEEPALIVE_PROBES))
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(keepalive_s)))
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """A client's connection is gone."""

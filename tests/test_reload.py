@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.engine.privacy import hash_session
+from tests.abuse.process import tcp_socket
 from tests.admin.operator import Desk, desk, entry, until
 from tests.forkwatch_process import POLL_S, free_port
 from tests.scenarios.exchange import read_head
@@ -327,6 +328,24 @@ async def test_more_connections(here: Desk) -> None:
     here.proxy.configure(limits={"max_connections": 400})
     assert (await here.hang_up())["changed"] == ["limits.max_connections"]
     assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (2 * 400 + 256, hard)
+
+
+async def test_when_silent_clients_are_probed(here: Desk) -> None:
+    """`tcp_keepalive` holds for the clients that connect from now on."""
+    found = []
+    for setting in ("3s", "7s"):
+        timeouts = {"tcp_keepalive": setting}
+        here.proxy.configure(upstreams=[entry("mcp", here.port, timeouts=timeouts)])
+        await here.hang_up()
+        _, writer = await asyncio.open_connection("127.0.0.1", here.proxy.port)
+        async with asyncio.timeout(PATIENCE_S):
+            while (
+                seconds := tcp_socket(here.proxy.port, writer.get_extra_info("sockname")[1]).probed_in_s
+            ) is None:
+                await asyncio.sleep(POLL_S)
+        found.append(seconds)
+        writer.close()
+    assert found == [3, 7]
 
 
 # What is refused.

@@ -283,13 +283,18 @@ class Session:
     def locate(self, id_word: int) -> Baseline | Ambiguous | None:
         """Where a cursor stands: in the newest epoch that knows it; None if no stream does."""
         needle, epoch = packed(id_word), self.epoch
-        streams = list(self.streams.values())
-        for age in range(_FORMER_LOGS + 1):
-            logs = [(s, _aged(s, epoch, age) if age or s.log.epoch != epoch else s.log) for s in streams]
-            found = _place([(s, log) for s, log in logs if log is not None and log.may_hold(needle)], id_word)
+        every = self.streams.values()
+        logs = [(s, s.log) for s in every if s.log.epoch == epoch and s.log.may_hold(needle)]
+        found = _place(logs, id_word) if logs else None
+        if found is not None or not (aged := [s for s in every if s.former or s.log.epoch != epoch]):
+            return found
+        for age in range(1, _FORMER_LOGS + 1):
+            older = [(s, _aged(s, epoch, age)) for s in aged]
+            found = _place(
+                [(s, log) for s, log in older if log is not None and log.may_hold(needle)], id_word
+            )
             if found is not None:
                 return found
-            streams = [s for s in streams if s.former or s.log.epoch != epoch]
         return None
 
     def elsewhere(

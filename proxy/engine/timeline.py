@@ -147,11 +147,13 @@ class Timeline:
 
     def _least(self) -> int:
         """The place of the oldest that is over and tells nothing of an alarm; else of the oldest that is over."""
-        if self.verdicts.isdisjoint(ALARMS) and self.connections[0].closed_at is not None:
-            return 0  # the common case: a session of many short calls
-        over = [i for i, c in enumerate(self.connections[:-1]) if c.closed_at is not None]
-        alarmed = {c.stream for c in self.connections if c.alarm}
-        return next((i for i in over if self.connections[i].stream not in alarmed), over[0] if over else 0)
+        connections = self.connections
+        first = next((i for i, c in enumerate(connections) if c.closed_at is not None), 0)
+        if self.verdicts.isdisjoint(ALARMS):
+            return first  # the common case: a session of many short calls
+        alarmed = {c.stream for c in connections if c.alarm}
+        quiet = (i for i, c in enumerate(connections) if c.closed_at is not None and c.stream not in alarmed)
+        return next(quiet, first)
 
     def worst(self) -> Connection | None:
         """The connection whose verdict people should see: the newest of the worst alarm, else the newest."""

@@ -14,13 +14,11 @@ import socket
 import ssl
 
 from proxy.errors import Draining, ProxyError, UpstreamTimeout, UpstreamUnreachable
+from proxy.sockets import keep_alive
 from proxy.upstream.address import Address
 from proxy.upstream.call import Call, Sink
 from proxy.upstream.connection import Connection, Limits
 from proxy.upstream.wire import Headers, encode_head, is_chunked
-
-_KEEPALIVE_PROBES = 4
-# A dead peer is noticed after the idle time and this many unanswered probes, a quarter of it apart.
 
 _TLS_SHUTDOWN_S = 1.0
 # How long an unused connection waits for the peer's half of a TLS goodbye; the event loop's default is 30 s.
@@ -149,7 +147,7 @@ class Origin:
         )
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tcp_keepalive_s is not None:
-            _keep_alive(sock, self._tcp_keepalive_s)
+            keep_alive(sock, self._tcp_keepalive_s)
 
     def released(self, connection: Connection) -> None:
         """Keep it for the next request."""
@@ -252,19 +250,3 @@ class Origin:
             ssl_shutdown_timeout=_TLS_SHUTDOWN_S,
         )
         return connection
-
-
-def _keep_alive(sock: socket.socket, idle_s: float) -> None:
-    """Have the kernel probe a silent peer, and give it up after `_KEEPALIVE_PROBES` unanswered probes."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle = max(1, round(idle_s))
-    interval = max(1, round(idle_s / _KEEPALIVE_PROBES))
-    for name, value in (
-        ("TCP_KEEPIDLE", idle),
-        ("TCP_KEEPALIVE", idle),  # what macOS calls it
-        ("TCP_KEEPINTVL", interval),
-        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)

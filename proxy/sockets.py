@@ -1,0 +1,28 @@
+"""What the kernel is asked to do about silent peers, on both sides of the proxy."""
+
+from __future__ import annotations
+
+import socket
+
+_PROBES = 4
+"""So many unanswered ones, a quarter of the idle time apart, and the peer is given up."""
+
+
+def keep_alive(sock: socket.socket, idle_s: float | None) -> None:
+    """Have the kernel probe a peer that was silent for `idle_s` seconds; None is never.
+
+    What is set on a listening socket holds for the connections that it accepts.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, idle_s is not None)
+    if idle_s is None:
+        return
+    idle = max(1, round(idle_s))
+    for name, value in (
+        ("TCP_KEEPIDLE", idle),
+        ("TCP_KEEPALIVE", idle),  # what macOS calls it
+        ("TCP_KEEPINTVL", max(1, round(idle_s / _PROBES))),
+        ("TCP_KEEPCNT", _PROBES),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
