@@ -68,9 +68,6 @@ class LineWriter:
         if not self._wake.is_set():
             self._wake.set()
 
-    # The names structlog calls a wrapped logger by, one a level.
-    debug = info = warning = error = msg
-
     def close(self, deadline_s: float = CLOSE_DEADLINE_S) -> bool:
         """Write what is queued, for `deadline_s` at most. Whether all of it was written. Idempotent."""
         self._closed = True
@@ -94,11 +91,11 @@ class LineWriter:
                 return
 
     def _write_batch(self) -> None:
-        batch = [self._lines.popleft()]
+        lines = self._lines
+        batch = [lines.popleft()]
         size = len(batch[0])
-        while self._lines and size + len(self._lines[0]) <= _NO_BLOCK_BYTES:
-            batch.append(self._lines.popleft())
-            size += len(batch[-1])
+        while lines and (size := size + len(lines[0])) <= _NO_BLOCK_BYTES:
+            batch.append(lines.popleft())
         self._failed += 0 if self._write(b"".join(batch)) else len(batch)
 
     def _tell_dropped(self) -> None:

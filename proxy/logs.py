@@ -21,12 +21,13 @@ from typing import BinaryIO, Literal, Protocol
 
 import orjson
 import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, Processor
+from structlog.typing import EventDict, Processor
 
 from proxy.engine.privacy import hash_session
 from proxy.line_writer import LineWriter
 
 Level = Literal["debug", "info", "warning", "error"]
+LEVELS = ("debug", "info", "warning", "error")
 
 BOUND = ("upstream", "session", "stream")
 """Keys any event may carry; left out when empty."""
@@ -131,17 +132,7 @@ class Log:
         self._shape, self._render = self._lines(settings)
         self.verbose = settings.level == "debug"
         """Whether events of level `debug` are written."""
-        logger: FilteringBoundLogger = structlog.wrap_logger(
-            self._writer,
-            processors=[self._shape, self._show, self._render, _line],
-            wrapper_class=structlog.make_filtering_bound_logger(settings.level),
-        ).bind()
-        self._say: dict[Level, Callable[..., object]] = {
-            "debug": logger.debug,
-            "info": logger.info,
-            "warning": logger.warning,
-            "error": logger.error,
-        }
+        self._least = LEVELS.index(settings.level)
 
     def _lines(self, settings: LogSettings) -> tuple[_Shape, Processor]:
         terminal = self._stream.isatty()
@@ -152,15 +143,9 @@ class Log:
         colors = terminal and not self._env.get("NO_COLOR")
         return shape, structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, timestamp_key="ts")
 
-    def _show(self, _logger: object, _level: str, fields: EventDict) -> EventDict:
-        """A structlog processor: what `tap` sees."""
-        if self.tap is not None:
-            self.tap(fields)
-        return fields
-
     def _dropped_line(self, count: int) -> bytes:
         fields = self._shape(None, "warning", {"event": "log.dropped", "count": count})
-        return _line(None, "warning", self._render(None, "warning", fields))
+        return _line(self._render(None, "warning", fields))
 
     @property
     def dropped(self) -> int:
@@ -174,7 +159,15 @@ class Log:
         """
         assert name in _KEYS, f"{name} is not in the catalogue of events"
         assert fields.keys() <= _KEYS[name], f"{name} has no keys {sorted(fields.keys() - _KEYS[name])}"
-        self._say[level](name, **fields)
+        if LEVELS.index(level) < self._least:
+            return
+        # structlog's processors, called in turn: its logger around them costs as much as they do, and
+        # there is a line for each stream.
+        fields["event"] = name
+        shaped = self._shape(None, level, fields)
+        if self.tap is not None:
+            self.tap(shaped)
+        self._writer.msg(_line(self._render(None, level, shaped)))
 
     def close(self) -> bool:
         """Write what is queued, for a second at most. Whether all of it was written. Idempotent."""
@@ -251,7 +244,12 @@ class _Shape:
             if value := fields.pop(key, None):
                 shaped[key] = self._session(value) if key == "session" else self._value(value)
         for key, value in fields.items():
-            shaped[key] = self._event_id(value) if key in EVENT_ID_KEYS else self._value(value)
+            if value is None or type(value) is float:
+                shaped[key] = value
+            elif key in EVENT_ID_KEYS:
+                shaped[key] = self._event_id(value)
+            else:
+                shaped[key] = self._value(value)
         return shaped
 
     def _timestamp(self, now: float) -> str:
@@ -271,9 +269,7 @@ class _Shape:
         except UnicodeEncodeError:  # text that never came off a wire
             return hash_session(str(value).encode("utf-8", "backslashreplace"))
 
-    def _event_id(self, value: object) -> str | None:
-        if value is None:
-            return None
+    def _event_id(self, value: object) -> str:
         return hash_event_id(value) if self._hash_event_ids else self._text(value, EVENT_ID_CHARS)
 
     def _value(self, value: object) -> object:
@@ -313,6 +309,6 @@ def hash_event_id(value: object) -> str:
     return f"e_{blake2b(raw, digest_size=6).hexdigest()}"
 
 
-def _line(_logger: object, _level: str, rendered: object) -> bytes:
-    """A structlog processor: what the renderer made, as the bytes of one line."""
+def _line(rendered: object) -> bytes:
+    """What the renderer made, as the bytes of one line."""
     return (rendered if isinstance(rendered, bytes) else str(rendered).encode()) + b"\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from base64 import b64encode
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -122,7 +121,7 @@ def reported(item: Reportable) -> tuple[dict[str, float], list[dict[str, object]
 def test_a_judged_resume_is_counted_and_told_with_all_its_circumstances() -> None:
     """The verdict, the losses, the three histograms, one error line, and one for the action."""
     desk = Desk()
-    desk.reporter.report("tools", replace(FORK, action=Action.ANNOTATE, would_cut=True), 0.0)
+    desk.reporter.report("tools", FORK._replace(action=Action.ANNOTATE, would_cut=True), 0.0)
     assert desk.changed() == {
         'resume_verdicts_total{certainty="proven",reason="id_regressed",verdict="fork"}': 1,
         'policy_actions_total{action="annotate"}': 1,
@@ -178,7 +177,7 @@ def test_a_judged_resume_is_counted_and_told_with_all_its_circumstances() -> Non
 
 def test_a_loss_that_was_counted_before_is_not_counted_again() -> None:
     """The line says what this resume lacks; the counter only what no resume of the cursor lacked before."""
-    changed, lines = reported(replace(FORK, lost_anew=2))
+    changed, lines = reported(FORK._replace(lost_anew=2))
     assert changed["events_lost_total"] == 2
     assert lines[0]["lost"] == 7
 
@@ -188,14 +187,14 @@ def test_a_session_id_inside_an_event_id_is_hashed() -> None:
     session = "9f8e7d6c5b4a39281706f5e4d3c2b1a0"
     shown = hash_session(session)
     ids = session.encode(), b64encode(session.encode()) + b":X19nZXRfXw==:7", b"7"
-    item = replace(FORK, session=session, cursor=ids[0], high=ids[1], first_id=ids[2])
+    item = FORK._replace(session=session, cursor=ids[0], high=ids[1], first_id=ids[2])
     _, (line,) = reported(item)
     assert (line["cursor"], line["high"], line["first_id"]) == (shown, f"{shown}:X19nZXRfXw==:7", "7")
 
 
 def test_unknown_time_away_is_not_observed() -> None:
     """None is no zero."""
-    changed, lines = reported(replace(FORK, away_s=None))
+    changed, lines = reported(FORK._replace(away_s=None))
     assert not [series for series in changed if "gap_seconds" in series]
     assert lines[0]["away_s"] is None
 
@@ -205,7 +204,7 @@ def test_every_verdict_has_its_level(verdict: Verdict) -> None:
     """Good behaviour and blindness inform, losses warn, other logs are errors."""
     expected = {"rewound": "warning", "gap": "warning", "fork": "error", "crossed": "error"}
     reason, certainties = next(iter(REASONS[verdict].items()))
-    item = replace(FORK, judgement=Judgement(verdict, reason, certainties[0]))
+    item = FORK._replace(judgement=Judgement(verdict, reason, certainties[0]))
     _, lines = reported(item)
     assert lines[0]["level"] == expected.get(verdict, "info")
     assert set(LEVELS) == set(Verdict)
@@ -217,7 +216,7 @@ def test_every_judgement_counts_in_a_series_that_was_there(
 ) -> None:
     """No judgement the engine can give creates a series."""
     desk = Desk()
-    desk.reporter.report("tools", replace(FORK, judgement=Judgement(verdict, reason, certainty)), 0.0)
+    desk.reporter.report("tools", FORK._replace(judgement=Judgement(verdict, reason, certainty)), 0.0)
     assert desk.samples().keys() == desk.before.keys()
     assert desk.metrics.upstream("tools").resume_verdicts[verdict, reason, certainty] == 1
 
@@ -323,7 +322,7 @@ def test_every_end_of_a_stream_counts_and_warns_when_abnormal(
 ) -> None:
     """What a healthy client or server does informs; what broke a stream warns."""
     abnormal = {"eof_incomplete", "upstream_reset", "upstream_idle", "proxy_error"}
-    changed, lines = reported(replace(CLOSED, kind=kind, cause=cause, ttfb_s=None, last_id=None))
+    changed, lines = reported(CLOSED._replace(kind=kind, cause=cause, ttfb_s=None, last_id=None))
     assert changed[f'streams_closed_total{{attachment="{kind}",cause="{cause}"}}'] == 1
     assert lines[0]["level"] == ("warning" if cause in abnormal else "info")
     assert (lines[0]["ttfb_ms"], lines[0]["last_id"]) == (None, None)
@@ -401,7 +400,7 @@ def test_the_same_verdict_is_told_five_times_then_once_a_window_and_always_count
     for number in range(1000):
         desk.reporter.report("tools", FORK, number / 100)
     desk.reporter.report("tools", FORK, 10.0)
-    desk.reporter.report("tools", replace(FORK, cursor=b"other"), 10.0)
+    desk.reporter.report("tools", FORK._replace(cursor=b"other"), 10.0)
     assert desk.changed()["events_lost_total"] == 7 * 1002
     assert [(line["cursor"], line.get("repeated")) for line in desk.lines()] == [
         *[("p7_111", None)] * 5,
@@ -451,10 +450,10 @@ def test_no_bytes_of_a_peer_raise(
     """Observability never breaks a relay."""
     desk = Desk(exemplars=True)
     items: list[Reportable] = [
-        replace(FORK, session=session, cursor=cursor, high=high, first_id=high, replica=replica),
+        FORK._replace(session=session, cursor=cursor, high=high, first_id=high, replica=replica),
         ResumeAttempted(session, cursor),
         Malformed(session, session, session),
-        replace(CLOSED, session=session, last_id=high),
+        CLOSED._replace(session=session, last_id=high),
         FailedOpen(session, session),
     ]
     for item in items:

@@ -74,8 +74,10 @@ class Attachment:
             return False
         parsed = dialect.parse(raw)
         if last is None:
-            # The first id of a call's stream: a number beyond all that the session has shown is new.
-            if parsed is None or dialect is not INTEGER or not session.grew or parsed.seq <= newest.seq:
+            # The first id of a call's stream is new; of bare integers, a number beyond all in the session.
+            if parsed is None or dialect.inclusive:
+                return False
+            if dialect is INTEGER and not (session.grew and parsed.seq > newest.seq):
                 return False
             session.append(stream, raw, id_word, word, parsed, None)
             self._last = parsed

@@ -43,6 +43,8 @@ LARGE = 32 * 1024
 """Above it the parse and its canonical text cost more than the relay itself (60 µs at 64 KiB)."""
 _HEAD_SIZE = 4096
 _TAIL_SIZE = 256
+_SOON = 256
+"""Within so many bytes of a request's text stands its `method`, as everybody writes it."""
 
 # How the canonical text shows an integral float: a number stands before one of `,]}` or ends the text.
 _SMALL_FLOAT = re.compile(rb"\.0(?:[,\]}]|\Z)")
@@ -65,7 +67,12 @@ def read(payload: bytes) -> Message | None:
 
 
 def digest_asking(payload: bytes) -> int:
-    """As `digest`, for a small payload that is one request or notification; `UNKNOWN` for any other."""
+    """As `digest`, for a small payload that is one request or notification and soon says so.
+
+    `UNKNOWN` for any other, of which most are not even parsed.
+    """
+    if payload.find(b'"method"', 0, _SOON) < 0:
+        return UNKNOWN
     try:
         value = parse(payload)
     except ValueError:

@@ -1,13 +1,15 @@
 """The closed vocabulary of what the engine can say, and the values it says it with.
 
 Every word here is at once a metric label, a log value, a key of the configuration and a term of
-the README; a word is added here or nowhere. Nothing in this module decides anything.
+the README; a word is added here or nowhere. Nothing in this module decides anything. What comes with each stream or
+resume is a NamedTuple: it is made in a quarter of the time that a frozen dataclass takes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Verdict(StrEnum):
@@ -224,8 +226,7 @@ class Judgement:
     duplicated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """One resume is judged, with the circumstances an on-call engineer asks for.
 
     `high` is the newest id relayed on the stream before this resume, None without a baseline.
@@ -266,8 +267,7 @@ class Raised:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeAttempted:
+class ResumeAttempted(NamedTuple):
     """A GET with a cursor reached the proxy; its verdict follows."""
 
     session: str
@@ -326,8 +326,7 @@ class Gated:
     held_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StreamClosed:
+class StreamClosed(NamedTuple):
     """The canonical summary of one SSE connection."""
 
     session: str
@@ -342,8 +341,7 @@ class StreamClosed:
     """Seconds from the response head to the first body byte; None if no byte came."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOpened:
+class StreamOpened(NamedTuple):
     """A response head began an event stream."""
 
     session: str

@@ -8,8 +8,8 @@ shell sends each chunk as it came, and then shows it to `receive`. Only a resume
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from proxy.engine import quarantine, terminal
 from proxy.engine.attachment import Attachment
@@ -70,8 +70,7 @@ class State(Enum):
     """The detector failed on it: it is over for the engine, while its bytes flow on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(NamedTuple):
     """What only a resumed connection has: its judging, and how things stood when it opened."""
 
     resume: Resume

@@ -120,6 +120,9 @@ class Scanner:
     the standard ignores, and those longer than `max_id` bytes, after which the id of the frame is unknown.
     """
 
+    __slots__ = ("_after_cr", "_bom", "_data", "_held", "_id", "_lessons", "_line", "_line_bound", "_rare",
+                 "_single_bound", "_start", "malformed", "max_id", "max_payload", "offset", "shape")  # fmt: skip
+
     def __init__(self, max_payload: int = 65536, max_id: int = 1024, shape: Shape | None = None) -> None:
         """Keep at most `max_payload` bytes of a frame's data, and at most `max_id` of its id.
 

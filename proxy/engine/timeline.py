@@ -105,11 +105,9 @@ class Connection:
 
     def judge(self, judged: Judged, places: Positions, now: float) -> None:
         """Its resume was judged."""
-        short = {name: value[:_SHOWN_BYTES] for name in ("cursor", "high", "first_id")
-                 if (value := getattr(judged, name)) is not None}  # fmt: skip
-        got = judged.judgement.got
-        judgement = judged.judgement if got is None else replace(judged.judgement, got=got[:_SHOWN_BYTES])
-        self.judged = replace(judged, judgement=judgement, **short)
+        ids = (judged.cursor, judged.high, judged.first_id, judged.judgement.got)
+        long = any(each is not None and len(each) > _SHOWN_BYTES for each in ids)
+        self.judged = _shortened(judged) if long else judged
         self.judged_at = now
         self.places = places
 
@@ -162,6 +160,16 @@ class Timeline:
         if alarms:
             return min(reversed(alarms), key=_severity)
         return judged[-1] if judged else None
+
+
+def _shortened(judged: Judged) -> Judged:
+    """The same, with ids cut to what is shown: they may be as long as a head."""
+    high, first_id, got = (
+        None if each is None else each[:_SHOWN_BYTES]
+        for each in (judged.high, judged.first_id, judged.judgement.got)
+    )
+    judgement, cursor = replace(judged.judgement, got=got), judged.cursor[:_SHOWN_BYTES]
+    return judged._replace(judgement=judgement, cursor=cursor, high=high, first_id=first_id)
 
 
 def _severity(connection: Connection) -> int:
