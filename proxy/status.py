@@ -16,6 +16,7 @@ from aiohttp import web
 from proxy.endpoint import Endpoint
 from proxy.logs import QUIET
 from proxy.metrics import Metrics
+from proxy.side_listener import listen
 
 STARTING = "starting"
 DRAINING = "draining"
@@ -68,6 +69,7 @@ class Status:
         self._stalled = stalled
         self._scraping = asyncio.Lock()
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> tuple[str, int]:
@@ -78,13 +80,13 @@ class Status:
         runner = web.AppRunner(app, access_log=None, logger=QUIET, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self._endpoint.host, self._endpoint.port).start()
+            self._server = await listen(runner, (self._endpoint.host, self._endpoint.port))
         except OSError:
             await runner.cleanup()
             raise
         self._runner = runner
         self._tick(asyncio.get_running_loop().time())
-        host, port = runner.addresses[0][:2]
+        host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def stop(self) -> None:
@@ -92,6 +94,9 @@ class Status:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

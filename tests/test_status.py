@@ -13,6 +13,7 @@ import pytest
 
 from proxy.endpoint import Endpoint
 from proxy.metrics import Metrics
+from proxy.side_listener import MAX_CONNECTIONS
 from proxy.status import DRAINING, STARTING, Status
 
 ANYWHERE = Endpoint("127.0.0.1", 0)
@@ -49,6 +50,20 @@ async def test_it_says_which_port_it_got(served: Served) -> None:
     """Port 0 picks a free one, and the caller learns which."""
     assert served.url.startswith("http://127.0.0.1:")
     assert not served.url.endswith(":0")
+
+
+async def test_the_oldest_connection_gives_way(served: Served) -> None:
+    """Whoever holds connections open does not keep probes out, and holds no more than the limit."""
+    held = [
+        await asyncio.open_connection(*served.url.removeprefix("http://").split(":"))
+        for _ in range(MAX_CONNECTIONS + 3)
+    ]
+    async with asyncio.timeout(5):
+        assert [await reader.read() for reader, _ in held[:3]] == [b"", b"", b""]
+    assert (await served.ask("/livez"))[0] == 200
+    assert not any(reader.at_eof() for reader, _ in held[4:])
+    for _, writer in held:
+        writer.close()
 
 
 async def test_it_is_live_while_the_loop_turns(served: Served) -> None:

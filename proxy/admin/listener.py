@@ -24,6 +24,7 @@ from proxy.admin.controls import Controls
 from proxy.admin.guard import READS, Guard, Refusal
 from proxy.endpoint import Endpoint
 from proxy.logs import QUIET, Repeats
+from proxy.side_listener import listen
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -50,6 +51,7 @@ class Admin:
         self._repeats = Repeats()
         self._guard = Guard(token)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self._socket_path: Path | None = None
 
     def use_token(self, token: str | None) -> None:
@@ -66,7 +68,7 @@ class Admin:
         await runner.setup()
         try:
             sock = self._bind(where)
-            await web.SockSite(runner, sock).start()
+            self._server = await listen(runner, sock)
         except OSError:
             await runner.cleanup()
             raise
@@ -79,6 +81,9 @@ class Admin:
     async def stop(self) -> None:
         """Close the listener and its connections, and take the socket's file away. Idempotent."""
         self._controls.feed.close()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()

@@ -21,6 +21,7 @@ import pytest
 from proxy.admin.listener import place_of
 from proxy.cli import main
 from proxy.endpoint import Endpoint
+from proxy.side_listener import MAX_CONNECTIONS
 from tests.forkwatch_process import POLL_S, ROOT
 from tests.scripted_upstream import PATIENCE_S
 
@@ -350,6 +351,21 @@ def test_a_taken_port(tmp_path: Path) -> None:
     [line] = done.stderr.splitlines()
     assert f"cannot listen on {address}" in line
     assert "Traceback" not in done.stdout
+
+
+def test_the_oldest_connection_gives_way(tmp_path: Path) -> None:
+    """Whoever holds connections open does not keep the command line out, and holds no more than the limit."""
+    path = tmp_path / "admin.sock"
+    with running(tmp_path, admin=f"unix:{path}"):
+        held = []
+        for _ in range(MAX_CONNECTIONS + 1):
+            held.append(socket.socket(socket.AF_UNIX))
+            held[-1].settimeout(PATIENCE_S)
+            held[-1].connect(str(path))
+        assert held[0].recv(1) == b""
+        assert status_over(path).startswith(b"HTTP/1.1 200")
+        for sock in held:
+            sock.close()
 
 
 def test_an_open_tail_does_not_keep_the_process(tmp_path: Path) -> None:
