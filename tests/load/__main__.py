@@ -21,8 +21,9 @@ FAULTS = {
     "full disk": ("full", ""),
     "reader gone": ("gone", ""),
     "raising": ("file", "raising"),
+    "clock": ("file", "stepping"),
 }
-"""Faults that take a process of their own: where its log goes, and a detector that raises."""
+"""Faults that take a process of their own: where its log goes, a detector that raises, a clock that steps."""
 
 
 def soak(options: Options) -> Outcome:
@@ -43,9 +44,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=50, help="resumes a second, about")
     parser.add_argument("--mode", choices=("observe", "enforce"), default="observe")
     parser.add_argument(
-        "--faults", action="store_true", help="kills, resets, broken logs, a detector that raises"
+        "--faults",
+        action="store_true",
+        help="kills, resets, broken logs, a detector that raises, a clock that steps",
     )
-    parser.add_argument("--defect", choices=("blind", "happy", "raising"), default="")
+    parser.add_argument("--defect", choices=("blind", "happy", "raising", "stepping"), default="")
     asked = parser.parse_args(argv)
     options = Options(
         asked.seconds, asked.streams, asked.seed, asked.rate, asked.mode, asked.faults, asked.defect

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -24,6 +26,8 @@ _JUDGED = b'"event":"resume.judged"'
 SESSION_IDLE_S = 120
 """Longer than any client here is away."""
 QUARANTINE_TTL_S = 5
+
+_LOG_TIME = re.compile(rb'^\{"ts":"([^"]+)"', re.MULTILINE)
 
 Hear = Callable[[Mapping[str, Any]], None]
 
@@ -68,8 +72,7 @@ class Proxy:
             reader = os.open(self.log_file, os.O_RDONLY | os.O_NONBLOCK)
         usual = forkwatch_process.COMMAND
         if self.defect:
-            command = [sys.executable, "-m", "tests.load.launcher", self.defect, "run", "--config"]
-            forkwatch_process.COMMAND = command
+            forkwatch_process.COMMAND = [sys.executable, "-m", *_launcher(self.defect), "run", "--config"]
         elif self.log_to == "closed":
             forkwatch_process.COMMAND = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *usual]
         try:
@@ -113,6 +116,11 @@ class Proxy:
                 if line.startswith(b"data: {") and _JUDGED in line:
                     hear(orjson.loads(line[6:]))
 
+    def went_back(self) -> int:
+        """How often a line of the log bears an earlier time than the line before."""
+        times = _LOG_TIME.findall(self.log_file.read_bytes())
+        return sum(later < earlier for earlier, later in itertools.pairwise(times))
+
     async def admin(self, path: str) -> int:
         """The status of a page of the admin interface."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.admin_port)
@@ -134,3 +142,7 @@ class Proxy:
         """Processor time it has used."""
         fields = Path(f"/proc/{self.forkwatch.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _launcher(defect: str) -> list[str]:
+    return ["tests.load.stepping"] if defect == "stepping" else ["tests.load.launcher", defect]

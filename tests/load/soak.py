@@ -277,6 +277,9 @@ class Soak:
         if out.fail_open:
             out.violations.add("fail open", str(out.fail_open))
 
+        if self.options.defect == "stepping" and not self.proxy.went_back():
+            out.violations.add("no defect", "the clock never went back")
+
     def _last_words(self, status: int) -> None:
         if status != 0:
             self.out.violations.add("exit status", str(status))
