@@ -79,7 +79,7 @@ class _Exposed:
         )
         limits: dict[tuple[str, ...], float] = {(name,): value for name, value in m.limits.items()}
         yield _labelled("limit", "The limits in force.", ("name",), limits)
-        in_use = sum(c.ledger.bytes for c in list(m.upstreams.values()))
+        in_use = sum(c.ledger.held_bytes for c in list(m.upstreams.values()))
         yield _gauge("ledger_bytes", "Memory the ledgers account for.", in_use)
         yield CounterMetricFamily(
             f"{PREFIX}log_messages_dropped",

@@ -73,7 +73,7 @@ class LedgerGauges(Protocol):
         """JSON-RPC requests without their answer, over all sessions."""
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Memory the ledger accounts for, in bytes."""
 
 
@@ -84,7 +84,7 @@ class _NoLedger:
     sessions_active: int = 0
     sessions_quarantined: int = 0
     requests_in_flight: int = 0
-    bytes: int = 0
+    held_bytes: int = 0
 
 
 class UpstreamCounters:

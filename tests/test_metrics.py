@@ -308,9 +308,9 @@ def test_a_histogram_is_cumulative_and_its_bounds_are_inclusive() -> None:
 def test_gauges_are_read_from_the_watched_ledgers() -> None:
     """Sessions and requests are each upstream's own, the memory is the sum over all."""
     metrics = made("a", "b")
-    ledger = SimpleNamespace(sessions_active=5, sessions_quarantined=2, requests_in_flight=7, bytes=1000)
+    ledger = SimpleNamespace(sessions_active=5, sessions_quarantined=2, requests_in_flight=7, held_bytes=1000)
     metrics.watch("a", ledger)
-    metrics.watch("b", SimpleNamespace(**vars(ledger) | {"bytes": 24}))
+    metrics.watch("b", SimpleNamespace(**vars(ledger) | {"held_bytes": 24}))
     ledger.sessions_active = 6
     assert scraped(metrics, "forkwatch_sessions")[:2] == [
         'forkwatch_sessions{state="active",upstream="a"} 6.0',

@@ -564,6 +564,11 @@ class Upstream:
     awaiting: deque[tuple[float, int, int]] = field(default_factory=deque)
     """Streams that ended owing a response: since when, the number of the session, that of the stream."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory accounted for: sessions, streams and ids, and the table of owners."""
+        return self.bytes + self.owners.bytes
+
     def claim(self, session: Session, id_word: int, parsed: EventId | None) -> None:
         """A session has shown this id as a message: remember it where ids are unique upstream-wide."""
         dialect = session.evidence.dialect

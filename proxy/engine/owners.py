@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from array import array
 
+_MOST = 1 << 20
+_GENERATIONS = 2
+_ENTRY_BYTES = 8
+
 
 class Owners:
     """Which session last showed an id, for ids that are unique across an upstream.
@@ -13,19 +17,25 @@ class Owners:
     answers are hints; whoever uses one looks into that session's log.
     """
 
-    __slots__ = ("_count", "_limit", "_mask", "_old", "_old_mask", "_young")
+    __slots__ = ("_count", "_mask", "_old", "_old_mask", "_young", "limit")
 
     _FIRST = 1 << 10
     _PROBES = 4
     NUMBERS = 1 << 24
 
-    def __init__(self, limit: int = 1 << 20) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = _MOST) -> None:
+        self.limit = limit
+        """Entries of a generation at most; a power of two. A table that is larger shrinks at its next turn."""
         self._mask = self._FIRST - 1
         self._young = array("Q", bytes(8 * self._FIRST))
         self._old = array("Q", bytes(8))
         self._old_mask = 0
         self._count = 0
+
+    def fit(self, held_bytes: int) -> None:
+        """Hold no more bytes than this, as far as the smallest table allows, and never more than by default."""
+        entries = held_bytes // (_GENERATIONS * _ENTRY_BYTES)
+        self.limit = min(max(1 << entries.bit_length() >> 1, self._FIRST), _MOST)
 
     @property
     def bytes(self) -> int:
@@ -70,7 +80,7 @@ class Owners:
         return -1
 
     def _turn(self) -> None:
-        size = min(2 * len(self._young), self._limit)
+        size = min(2 * len(self._young), self.limit)
         self._old, self._old_mask = self._young, self._mask
         self._young, self._mask = array("Q", bytes(8 * size)), size - 1
         self._count = 0

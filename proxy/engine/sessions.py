@@ -30,6 +30,10 @@ _AWAITING = 1 << 16
 """Streams remembered while they may still be resumed; beyond it the oldest is forgotten."""
 
 
+_OWNERS_SHARE = 4
+"""One part in so many of `ledger_bytes` is for the tables of owners."""
+
+
 class Ledger:
     """All sessions of all upstreams, within the configured bounds."""
 
@@ -37,6 +41,7 @@ class Ledger:
         """`upstreams`: the configured names, each with the dialect that `ids:` forces or None."""
         self.bounds = bounds
         self.upstreams = {name: Upstream(name, bounds, forced) for name, forced in upstreams.items()}
+        self._share_owners()
 
     def configure(self, bounds: Bounds, upstreams: Mapping[str, Dialect | None]) -> None:
         """New bounds and dialects, for what begins from now on. An upstream left out keeps its sessions."""
@@ -44,11 +49,17 @@ class Ledger:
         for name, forced in upstreams.items():
             upstream = self.upstreams.setdefault(name, Upstream(name, bounds, forced))
             upstream.bounds, upstream.forced = bounds, forced
+        self._share_owners()
+
+    def _share_owners(self) -> None:
+        """The tables of owners take a share of the ledger between them: else many would leave no room for sessions."""
+        for upstream in self.upstreams.values():
+            upstream.owners.fit(self.bounds.ledger_bytes // _OWNERS_SHARE // len(self.upstreams))
 
     @property
     def held_bytes(self) -> int:
         """Memory accounted for in all upstreams."""
-        return sum(upstream.bytes + upstream.owners.bytes for upstream in self.upstreams.values())
+        return sum(upstream.held_bytes for upstream in self.upstreams.values())
 
     def find(self, upstream: Upstream, key: bytes, now: float) -> Session | None:
         """The session of this id, touched; None if it is not known."""

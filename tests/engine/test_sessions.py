@@ -207,6 +207,18 @@ def test_a_ledger_never_outgrows_its_bounds(steps: list[tuple[int, str, int]], l
         assert w.ledger.held_bytes <= limit
 
 
+@pytest.mark.parametrize(
+    ("upstreams", "limit"), [(1, 256 << 20), (20, 256 << 20), (20, 16 << 20), (2, 1 << 20)]
+)
+def test_the_owners_of_ids_leave_room_for_sessions(upstreams: int, limit: int) -> None:
+    """However many upstreams have shown however many ids, their tables take a quarter of the ledger at most."""
+    ledger = Ledger(Bounds(ledger_bytes=limit), {f"u{n}": None for n in range(upstreams)})
+    most = [upstream.owners.limit for upstream in ledger.upstreams.values()]
+    assert limit // 16 < 2 * 8 * sum(most) <= limit // 4 or max(most) == 1 << 20
+    ledger.configure(Bounds(ledger_bytes=limit), {f"u{n}": None for n in range(2 * upstreams)})
+    assert 2 * 8 * sum(upstream.owners.limit for upstream in ledger.upstreams.values()) <= limit // 4
+
+
 # ---- time
 
 

@@ -59,6 +59,7 @@ class Proxy:
             directory,
             admin=f"127.0.0.1:{self.admin_port}",
             limits={"session_idle": f"{SESSION_IDLE_S}s"},
+            log={"format": "json"},  # sessions are hashed, as the admin feed always tells them
         )
         self.log_file = directory / "stdout.jsonl"
 
@@ -137,6 +138,10 @@ class Proxy:
     def rss(self) -> int:
         """Its resident memory, in bytes."""
         return rss_bytes(self.forkwatch.process.pid)
+
+    async def ledger(self) -> int:
+        """Memory its ledgers account for, in bytes."""
+        return int((await self.forkwatch.metrics())["forkwatch_ledger_bytes", frozenset()])
 
     def cpu_s(self) -> float:
         """Processor time it has used."""

@@ -30,7 +30,8 @@ def table(out: Outcome) -> str:
         f"resumes {totals.resumes} ({totals.resumes / max(out.took_s, 0.1):.1f}/s), judged {out.judge.judged}, "
         f"events {totals.events}, sessions {totals.sessions}, calls {totals.calls}",
         f"streams open: median {middle}, least {min(streams, default=0)}, most {max(streams, default=0)}",
-        f"RSS {out.rss_warm / MIB:.1f} MiB after the warm-up, {out.rss_end / MIB:.1f} MiB at the end; "
+        f"RSS {out.rss_warm / MIB:.1f} MiB after the warm-up, {out.rss_end / MIB:.1f} MiB at the end, of which "
+        f"the ledger {out.ledger_warm / MIB:.1f} and {out.ledger_end / MIB:.1f}; "
         f"descriptors {out.idle_fds[0]} before, {out.idle_fds[1]} after",
         f"processor: proxy {out.cpu_s:.0f} s, load {out.own_cpu_s:.0f} s of {out.took_s:.0f} s; "
         f"load average {out.load_average:.1f}",

@@ -26,7 +26,7 @@ WARM_UP = 0.4
 """The part of a run after which memory must not grow any more."""
 RSS_GROWTH = 0.10
 RSS_ALLOWANCE_BYTES = 8 << 20
-"""Growth after the warm-up: a tenth, and what an allocator may keep of a burst."""
+"""Growth after the warm-up beyond what the ledger accounts for: a tenth, and what an allocator may keep of a burst."""
 MEMORY_TELLS_S = 180.0
 """In a shorter run the ledger has not come to its steady state after the warm-up: sessions live minutes."""
 WIND_UP_S = 60.0
@@ -74,6 +74,9 @@ class Outcome:
     """Before and after."""
     rss_warm: int = 0
     rss_end: int = 0
+    ledger_warm: int = 0
+    ledger_end: int = 0
+    """What the proxy accounts for itself, and bounds by `ledger_bytes`; in bytes, as all of these."""
     cpu_s: float = 0.0
     own_cpu_s: float = 0.0
     fail_open: int = 0
@@ -159,7 +162,7 @@ class Soak:
         own = time.process_time()
         lives = [asyncio.ensure_future(life.live(actor)) for actor in self.actors]
         await asyncio.sleep(self.options.seconds)
-        out.rss_end = self.proxy.rss()
+        out.rss_end, out.ledger_end = self.proxy.rss(), await self.proxy.ledger()
         out.cpu_s = self.proxy.cpu_s()
         out.own_cpu_s = time.process_time() - own
         out.load_average = os.getloadavg()[0]
@@ -181,7 +184,7 @@ class Soak:
             totals, out = self.out.totals, self.out
             out.samples.append(Sample(at_s, self.proxy.rss(), self.proxy.fds(), totals.streams))
             if out.rss_warm == 0 and at_s >= WARM_UP * self.options.seconds:
-                out.rss_warm = self.proxy.rss()
+                out.rss_warm, out.ledger_warm = self.proxy.rss(), await self.proxy.ledger()
             if progress:
                 wrong = sum(out.violations.counts.values())
                 print(f"\r{self.options.name}: {at_s:5.0f} s of {self.options.seconds:.0f}, {totals.streams} streams, "
@@ -241,8 +244,10 @@ class Soak:
         if fds > fds_before:
             out.violations.add("descriptors", f"{fds_before} before, {fds} after")
         long_enough = self.options.seconds >= MEMORY_TELLS_S
-        if long_enough and out.rss_end > out.rss_warm * (1 + RSS_GROWTH) + RSS_ALLOWANCE_BYTES:
-            out.violations.add("memory", f"{out.rss_warm} after the warm-up, {out.rss_end} at the end")
+        accounted = max(0, out.ledger_end - out.ledger_warm)
+        if long_enough and out.rss_end > out.rss_warm * (1 + RSS_GROWTH) + accounted + RSS_ALLOWANCE_BYTES:
+            out.violations.add("memory", f"{out.rss_warm} after the warm-up, {out.rss_end} at the end, "
+                                         f"{accounted} more in the ledger")  # fmt: skip
         out.judge.finish()
         await self._compare_counters()
         if self.wire.unasked:

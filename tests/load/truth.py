@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from proxy.engine.privacy import hash_session
+
 ALARMS = frozenset({"fork", "gap", "crossed", "rewound"})
 CUT_WHEN_PROVEN = frozenset({"fork", "gap", "crossed"})
 VERDICT_PATIENCE_S = 30.0
@@ -142,7 +144,7 @@ class Judge:
 
     def expecting(self, session: str, expected: Expectation, detail: str) -> Pending:
         """A resume of this session is under way; verdicts of one session come in the order of these calls."""
-        pending = Pending(expected, detail)
+        session, pending = hash_session(session), Pending(expected, detail)
         if self.lenient:
             if expected.truth is not Truth.HEALTHY:
                 self._accusable.add(session)
