@@ -12,7 +12,7 @@
 #   make fuzz       the parsers and the whole path under bytes nobody meant, coverage-guided; SECONDS=60 each, ARGS=sse for one
 #   make sbom       build/sbom.json, and the licences of what the proxy runs on
 #   make audit      known vulnerabilities of it, where a database can be reached
-#   make bench      what the proxy costs on this machine
+#   make bench      what the proxy costs on this machine, beside nginx and HAProxy; ARGS=peers: beside MCP proxies of Python
 #   make clean      remove what these made
 
 .DEFAULT_GOAL := help
@@ -110,4 +110,4 @@ bench: $(VENV)/.dev-ready
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .peers .fuzz build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .bench .fuzz build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

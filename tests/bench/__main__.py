@@ -1,13 +1,14 @@
 """`make bench`: what the proxy costs on this machine; `python -m tests.bench memory` and the like for a part.
 
-Without a name all three run, with their defaults; the other arguments go to the one that is named.
+Without a name the three that install nothing run, with their defaults; the other arguments go to the one that is
+named. `peers` alone sets up other proxies first.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.bench import judge, memory, relay
+from tests.bench import judge, memory, peers, relay
 
 
 def main(argv: list[str]) -> int:
@@ -19,10 +20,14 @@ def main(argv: list[str]) -> int:
             return judge.main()
         case ["relay", *rest]:
             return relay.main(rest)
+        case ["peers", *rest]:
+            return peers.main(rest)
         case []:
-            return max(relay.main([]), judge.main(), memory.main([]))
+            worst = max(relay.main([]), judge.main(), memory.main([]))
+            print("a whole MCP call beside other proxies: python -m tests.bench peers (installs them)")
+            return worst
         case _:
-            print("usage: python -m tests.bench [memory | judge | relay] [OPTION]…", file=sys.stderr)
+            print("usage: python -m tests.bench [memory | judge | relay | peers] [OPTION]…", file=sys.stderr)
             return 2
 
 

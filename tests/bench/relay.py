@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -203,6 +203,23 @@ def table(results: Results, proxies: list[str], last: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def recorded() -> dict[str, Any]:
+    """What earlier runs kept, empty before the first."""
+    record: dict[str, Any] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    return record
+
+
+def keep(part: dict[str, Any]) -> None:
+    """Keep `part` in the record, beside the keys of other measurements."""
+    RECORD.write_text(json.dumps({**recorded(), **part}, indent=1) + "\n")
+
+
+def stamp() -> dict[str, Any]:
+    """When and on what machine this is measured."""
+    machine = {"python": platform.python_version(), "cores": os.cpu_count(), "kernel": platform.release()}
+    return {"on": time.strftime("%Y-%m-%d"), "machine": machine}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. 2 without the tools it takes."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.relay", description=__doc__)
@@ -223,12 +240,10 @@ def main(argv: list[str] | None = None) -> int:
         options.proxies = [name for name in options.proxies if name not in missing]
     with tempfile.TemporaryDirectory() as directory:
         results = Bench(Path(directory), options).run()
-    last = json.loads(RECORD.read_text())["ratios"] if RECORD.exists() else {}
+    last = recorded().get("ratios", {})
     print(table(results, options.proxies, last))
     if options.record:
-        machine = {"python": platform.python_version(), "cores": os.cpu_count(), "kernel": platform.release()}
-        record = {"on": time.strftime("%Y-%m-%d"), "machine": machine, "ratios": {**last, **ratios(results)}}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        keep({**stamp(), "ratios": {**last, **ratios(results)}})
     return 0
 
 
