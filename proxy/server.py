@@ -70,6 +70,7 @@ class Listener:
         if self._tls is not None and settings.tls is not None:
             server_context(settings.tls)  # a pair that does not fit must not half replace the one in use
             self._tls.load_cert_chain(settings.tls.cert, settings.tls.key)
+        self._probe_silent_clients(settings)
         kept = {id(route.origin) for route in routes.values()}
         self._let_go = [origin for origin in self._let_go if origin.open_connections]
         for route in self._routes.values():
@@ -77,7 +78,6 @@ class Listener:
                 route.origin.let_go()
                 self._let_go.append(route.origin)
         self._settings, self._services, self._routes = settings, services, routes
-        self._probe_silent_clients()
 
     async def start(self) -> Endpoint:
         """Listen, and say where. Raises ListenFailed."""
@@ -100,15 +100,15 @@ class Listener:
                 backlog=1024,
                 reuse_address=True,
             )
+            self._probe_silent_clients(self._settings)
         except OSError as error:
             raise ListenFailed(f"cannot listen on {endpoint} (listen): {error.strerror or error}") from error
-        self._probe_silent_clients()
         host, port = self._server.sockets[0].getsockname()[:2]
         self._endpoint = Endpoint(str(host), int(port))
 
-    def _probe_silent_clients(self) -> None:
+    def _probe_silent_clients(self, settings: Settings) -> None:
         """Have the kernel find out that a client is gone. What is set here, each accepted connection inherits."""
-        idle_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in self._settings.upstreams)
+        idle_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in settings.upstreams)
         for listening in () if self._server is None else self._server.sockets:
             with socket.socket(fileno=os.dup(listening.fileno())) as sock:
                 keep_alive(sock, None if idle_s >= _NEVER_S else idle_s)

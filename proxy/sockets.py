@@ -7,6 +7,9 @@ import socket
 _PROBES = 4
 """So many unanswered ones, a quarter of the idle time apart, and the peer is given up."""
 
+_MOST_S = 32767
+"""The longest that Linux waits before it probes."""
+
 
 def keep_alive(sock: socket.socket, idle_s: float | None) -> None:
     """Have the kernel probe a peer that was silent for `idle_s` seconds; None is never.
@@ -16,11 +19,11 @@ def keep_alive(sock: socket.socket, idle_s: float | None) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, idle_s is not None)
     if idle_s is None:
         return
-    idle = max(1, round(idle_s))
+    idle = min(max(1, round(idle_s)), _MOST_S)
     for name, value in (
         ("TCP_KEEPIDLE", idle),
         ("TCP_KEEPALIVE", idle),  # what macOS calls it
-        ("TCP_KEEPINTVL", max(1, round(idle_s / _PROBES))),
+        ("TCP_KEEPINTVL", max(1, round(idle / _PROBES))),
         ("TCP_KEEPCNT", _PROBES),
     ):
         option = getattr(socket, name, None)

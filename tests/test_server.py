@@ -90,6 +90,26 @@ async def test_too_large_a_head(here: Lab, fields: bytes) -> None:
     await refused(here, b"GET /mcp HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n", 431, "header-too-large")
 
 
+async def test_too_large_a_head_that_began_behind_another_request(here: Lab) -> None:
+    """What came of it together with the request before it counts as well."""
+    client = await here.client()
+    head = (
+        b"GET /mcp HTTP/1.1\r\nHost: a\r\n"
+        + b"".join(b"X-%d: %b\r\n" % (n, b"y" * 1000) for n in range(100))
+        + b"\r\n"
+    )
+    client.send(b"GET /mcp HTTP/1.1\r\nHost: a\r\n\r\n" + head[:-10])
+    peer = await here.upstream.accepted()
+    await peer.head()
+    peer.send(EMPTY)
+    assert (await client.response()).status == 200
+    client.send(head[-10:])
+    response = await client.response()
+    assert (response.status, b'"forkwatch:header-too-large"' in response.body) == (431, True)
+    assert await client.closed() == b""
+    assert len(here.upstream.peers) == 1
+
+
 async def test_too_long_a_target(here: Lab) -> None:
     """So is one whose target alone is as large."""
     raw = b"GET /mcp?" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -69,8 +69,8 @@ class Owner(Protocol):
 class ClientConnection(asyncio.Protocol):
     """One client, from `connection_made` to `connection_lost`."""
 
-    __slots__ = ("_came", "_deaf", "_fields", "_full", "_head_bytes", "_in_head", "_offered", "_owner", "_parser",
-                 "_reading", "_standing_in", "_target", "_upload", "_waiting", "exchange", "loop", "peer",
+    __slots__ = ("_came", "_counted", "_deaf", "_fields", "_full", "_head_bytes", "_in_head", "_offered", "_owner",
+                 "_parser", "_reading", "_standing_in", "_target", "_upload", "_waiting", "exchange", "loop", "peer",
                  "transport")  # fmt: skip
 
     def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
@@ -88,7 +88,9 @@ class ClientConnection(asyncio.Protocol):
         self._head_bytes = 0
         """What has come of a head that is not complete, or of a body's framing since its last byte of data."""
         self._came = 0
-        """What has come that a head which is complete now can be made of, at most."""
+        """What has come since the read in which the present head began: it is no larger than that."""
+        self._counted = False
+        """A head was completed in the present read."""
         self._upload = Upload(self._flow)
         """The body of the last request whose head is complete."""
         self._waiting: deque[Request] = deque()
@@ -118,11 +120,14 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._head_bytes += len(data)
-        self._came = self._head_bytes
+        self._came += len(data)
+        self._counted = False
         try:
             self._read(data)
         except httptools.HttpParserError as error:
             self._unreadable(error)
+        if self._counted:
+            self._came = len(data)  # the next head may have begun in it
         if self._head_bytes > MAX_HEAD_BYTES and not self._deaf:
             head = HeaderTooLarge(f"the request head is larger than {MAX_HEAD_BYTES} bytes")
             framing = BadRequest("the framing of the request's body is too large")
@@ -206,6 +211,7 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         parser = self._parser
+        self._counted = True
         self._in_head = False
         self._head_bytes = 0
         self._upload = Upload(self._flow)

@@ -68,6 +68,7 @@ class Attachment:
             if dialect.unique and session.upstream.owners.who(id_word) == session.number:
                 return False
             session.append(stream, raw, id_word, word, None, None)
+            self._last = None
             return True
         last, newest = self._last, session.newest
         if newest is None or last is not stream.last:

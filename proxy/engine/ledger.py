@@ -304,15 +304,16 @@ class Session:
 
         Bare integers tell of streams only while they grew over the whole session: servers that count
         per stream repeat both numbers and constant notifications. An id that itself names the stream
-        `beside` is at home there, whichever connection showed it first. Of two standalone streams nothing
-        is proven: their server may hold them for one log, which its newest connection carries.
+        `beside` is at home there, whichever connection showed it first. Of two standalone streams nothing is
+        proven but by their names: the server may hold them for one log, which its newest connection carries.
         """
         dialect = self.evidence.dialect
         if (dialect is None or dialect.name != "integer" or self.grew) and not self._named(parsed, beside):
             owners = self.owners(id_word, word, beside)
             if len(owners) == 1 and owners[0][1] in (Known.SAME, Known.UNSURE):
                 owner, how = owners[0]
-                return Reason.OTHER_STREAM, Known.UNSURE if _one_log(beside, owner) else how
+                unsure = _one_log(beside, owner) and not self._names_another(parsed, beside)
+                return Reason.OTHER_STREAM, Known.UNSURE if unsure else how
         foreign = self.upstream.foreign(self, id_word, word)
         return (Reason.OTHER_SESSION, foreign) if foreign in (Known.SAME, Known.UNSURE) else None
 
@@ -321,6 +322,12 @@ class Session:
         if parsed is None or parsed.stream is None or last is None:
             return False
         return parsed.stream == last.stream and not self.evidence.tags_broken
+
+    def _names_another(self, parsed: EventId | None, stream: Stream) -> bool:
+        last = stream.last
+        if parsed is None or parsed.stream is None or last is None or last.stream is None:
+            return False
+        return parsed.stream != last.stream and self.evidence.tags_convict
 
     def owners(self, id_word: int, word: int, beside: Stream | None) -> list[tuple[Stream, Known]]:
         """The streams, other than `beside`, whose newest log shows this id as a message."""

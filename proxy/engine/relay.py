@@ -252,6 +252,7 @@ class Relay:
                 self._mark_newest(self._trace, self._last_id, now)
             self._trace.finish(now, cause, self.events)
         self._report(self._closed(cause, now))
+        self._let_go()
         return self._take()
 
     def abandon(self) -> bytes:
@@ -263,6 +264,7 @@ class Relay:
         if self._trace is not None:
             self._trace.finish(self._opened_at, CloseCause.PROXY_ERROR, self.events)
         self._settle(self.stream.owed)
+        self._let_go()
         outlet, self._outlet = self._outlet, None
         return b"" if outlet is None else outlet.release_rest(0.0)
 
@@ -631,6 +633,10 @@ class Relay:
     def _report_malformed(self) -> None:
         self._malformed = self._scanner.malformed
         self._report(Malformed(self._session_name(), self.stream.label, "an id that cannot be an id"))
+
+    def _let_go(self) -> None:
+        """Part from the exchange, which refers here: nothing of either may wait for the garbage collector."""
+        self._resumption = None
 
     def _report(self, item: Reportable) -> None:
         self._out.append(Report(item))

@@ -8,7 +8,7 @@ from proxy.engine.findings import AttachmentKind, CloseCause, Ending, Judged, Ju
 from proxy.engine.heads import Answer
 from proxy.engine.policy import Mode, Policy
 from proxy.engine.timeline import CONNECTIONS, POINTS, Connection, Positions, Timeline
-from tests.engine.drive import Cut, event, priming, single_bytes, whole
+from tests.engine.drive import Cut, Drive, event, priming, single_bytes, whole
 from tests.engine.shell import STREAM, Shell
 
 OBSERVE = Policy(mode=Mode.OBSERVE)
@@ -82,6 +82,17 @@ def test_of_a_call_of_many_quick_events_its_first_and_last_are_kept() -> None:
     call.send(event(13)).send(event(14)).send(event(15)).end()
     (only,) = shell.session().timeline.connections
     assert list(only.positions) == [*range(1, 9), 13, 15]
+
+
+def test_a_connection_goes_on_in_the_picture_as_ids_turn_out_to_be_opaque() -> None:
+    """By its places then, since numbers tell nothing any more."""
+    drive = Drive()
+    drive.initialize()
+    stream = drive.get().send(event("s_1"), event("s_2"), event("s_3"))
+    drive.get().send(event("anything else"))
+    stream.send(event("opaque 7"), event("opaque 8")).end()
+    first, _ = drive.session().timeline.connections
+    assert list(first.positions) == [3, 4]
 
 
 @pytest.mark.parametrize("events", [POINTS, 1000, 100_000])

@@ -444,6 +444,23 @@ def test_what_came_late_on_the_older_of_two_connections_proves_nothing() -> None
     assert verdicts(script) == ["crossed/other_stream suspected"]
 
 
+@pytest.mark.parametrize("number", [6, 7], ids=["shown on the other", "never shown"])
+@pytest.mark.parametrize("dialect", ["{1}#{0}", "{0}_{1}", "aaaaaaaaaa{0}:{1}"])
+def test_standalone_streams_whose_ids_name_them_are_told_apart(dialect: str, number: int) -> None:
+    """The name in an id proves what it is of, whether or not the message was shown there."""
+
+    def script(drive: Drive) -> None:
+        one, two = drive.get(), drive.get()
+        for n in range(1, 7):
+            one.send(event(dialect.format("1", n)))
+            two.send(event(dialect.format("2", n)))
+        one.send(event(dialect.format("1", 7))).drop()
+        two.drop()
+        drive.get(dialect.format("1", 7)).send(event(dialect.format("2", number)))
+
+    assert verdicts(script) == ["crossed/other_stream proven"]
+
+
 def test_a_jump_that_may_be_live_before_backlog_is_decided_at_the_deadline() -> None:
     """Where live events may come first the backlog has until the replay deadline."""
     drive = Drive()

@@ -48,7 +48,9 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="kills, resets, broken logs, a detector that raises, a clock that steps",
     )
-    parser.add_argument("--defect", choices=("blind", "happy", "raising", "stepping"), default="")
+    parser.add_argument(
+        "--defect", choices=("blind", "happy", "raising", "stepping", "uncollected"), default=""
+    )
     asked = parser.parse_args(argv)
     options = Options(
         asked.seconds, asked.streams, asked.seed, asked.rate, asked.mode, asked.faults, asked.defect

@@ -5,16 +5,25 @@ A load that cannot fail shows nothing: with these, it must. The proxy itself kno
 
 from __future__ import annotations
 
+import atexit
+import gc
 import itertools
 import sys
+from collections import Counter
 from typing import Any
 
 from proxy.cli import main
+from proxy.downstream import ClientConnection
 from proxy.engine.continuity import FrameKind, Resume, Shown
 from proxy.engine.exchange import Exchange
 from proxy.engine.findings import Judgement, Reason, Verdict
 from proxy.engine.relay import Relay
+from proxy.forward import Forward
+from proxy.upstream.call import Call
+from proxy.upstream.connection import Connection
 
+LEFT = "left for the garbage collector:"
+"""What a process without one says at its end, if exchanges were not let go of by themselves."""
 EVERY = 97
 """Which call raises; a prime, so that every step is hit in the end."""
 
@@ -51,9 +60,19 @@ def _raising() -> None:
         _break(owner, name, calls)
 
 
+def _tell_what_is_left() -> None:
+    kinds = (Forward, Exchange, Relay, Call, ClientConnection, Connection)
+    left = Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))
+    if left:
+        print(f"{LEFT} {dict(left)}", file=sys.stderr, flush=True)
+
+
 def spoil(defect: str) -> None:
-    """Put one defect in: `blind`, `happy` or `raising`."""
+    """Put one defect in: `blind`, `happy` or `raising`; or no garbage collector, `uncollected`."""
     match defect:
+        case "uncollected":
+            gc.disable()
+            atexit.register(_tell_what_is_left)
         case "blind":
             setattr(Resume, "frame", _blind)  # noqa: B010  (mypy refuses the assignment)
         case "happy":

@@ -17,6 +17,7 @@ from random import Random
 from tests.load import life
 from tests.load.actor import Actor
 from tests.load.dialects import DIALECTS
+from tests.load.launcher import LEFT
 from tests.load.process import Proxy
 from tests.load.stage import Load
 from tests.load.truth import Judge, Totals, Violations
@@ -281,7 +282,6 @@ class Soak:
             out.violations.add("counters", f"{attempts} resumes, {sum(given.values())} verdicts")
         if out.fail_open:
             out.violations.add("fail open", str(out.fail_open))
-
         if self.options.defect == "stepping" and not self.proxy.went_back():
             out.violations.add("no defect", "the clock never went back")
 
@@ -291,5 +291,7 @@ class Soak:
         said = self.proxy.forkwatch.errors.read_text()
         if self.options.log == "file":
             said += self.proxy.log_file.read_text()
+        if LEFT in said:
+            self.out.violations.add("garbage", said[said.index(LEFT) :][:1000])
         if "Traceback" in said:
             self.out.violations.add("traceback", said[said.index("Traceback") :][:1000])
