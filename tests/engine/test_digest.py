@@ -12,7 +12,17 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from proxy.engine.digest import LARGE, PRIMING, UNKNOWN, digest, id_word, oversized_answers, read, same
+from proxy.engine.digest import (
+    LARGE,
+    PRIMING,
+    UNKNOWN,
+    digest,
+    digest_asking,
+    id_word,
+    oversized_answers,
+    read,
+    same,
+)
 from proxy.engine.sse import HEAD_SIZE, TAIL_SIZE
 
 SAME: dict[str, tuple[str, str]] = {
@@ -275,3 +285,22 @@ def test_a_large_payload_still_says_what_it_answers() -> None:
     assert found is not None
     assert found.answers == ("s:x",)
     assert read(b"[" + b" " * LARGE * 2) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "asks"),
+    [
+        (b'{"jsonrpc":"2.0","method":"note","params":{"n":1}}', True),
+        (b'{"params":{"n":1},"method":"note"}', True),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"method":"note"}}', False),
+        (b'{"jsonrpc":"2.0","id":1,"error":{"code":1},"method":"note"}', False),
+        (b'{"jsonrpc":"2.0","id":1,"result":{}}', False),
+        (b'{"params":"' + b"x" * 256 + b'","method":"note"}', False),
+        (b'{"method":"note"', False),
+        (b'["method"]', False),
+    ],
+    ids=["request", "method last", "answer", "both", "plain answer", "late", "broken", "no object"],
+)
+def test_the_digest_of_what_asks(payload: bytes, asks: bool) -> None:
+    """It is the digest, of a request or notification that says so early; of all else nothing is said."""
+    assert digest_asking(payload) == (digest(payload) if asks else UNKNOWN)
