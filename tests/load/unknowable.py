@@ -145,14 +145,17 @@ async def superseded(actor: Actor, stream: Stream) -> None:
         "Mcp-Session-Id": actor.session.key,
         "Last-Event-ID": stream.log[place].id,
     }
-    first = await (await actor.load.wire.request("GET", actor.target, fields, keep=True)).arrived()
-    actor.load.totals.resumes += 1
-    first.open_stream()
-    await first.head()
-    await replay(actor, stream, place, "resumed twice")
     allowed = ("gap/nothing_replayed suspected", "inconclusive/upstream_closed", "resumed/idle|replayed")
     expected = expect("superseded", Truth.UNKNOWABLE, *allowed)
-    pending = actor.load.judge.expecting(actor.session.key, expected, "superseded")
+    actor.load.totals.resumes += 1
+    first = await actor.load.wire.request("GET", actor.target, fields, keep=True)
+    try:
+        await first.arrived()
+        first.open_stream()
+        await first.head()
+        await replay(actor, stream, place, "resumed twice")
+    finally:  # its verdict comes after the other's, or at any time if the upstream dies meanwhile
+        pending = actor.load.judge.expecting(actor.session.key, expected, "superseded")
     first.finish()
     await first.over()
     await pending.verdict()
