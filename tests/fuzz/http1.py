@@ -90,7 +90,7 @@ def _chunked(raw: bytes, at: int) -> tuple[bytes, int | None]:
                 raise Wrong(f"a chunk size {raw[at : at + 40]!r}")
             return body, None
         size_text, _, extension = raw[at:end].partition(b";")
-        if not size_text or not _HEX.issuperset(size_text) or len(size_text) > 15 or b"\n" in extension:
+        if not size_text or not _HEX.issuperset(size_text) or int(size_text, 16) >> 64 or b"\n" in extension:
             raise Wrong(f"a chunk size {raw[at : at + 40]!r}")
         size, at = int(size_text, 16), end + 2
         if size == 0:
