@@ -247,6 +247,8 @@ MALFORMED = [
     pytest.param(OK + b"A: b\0c\r\n\r\n", id="nul"),
     pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another-protocol"),
     pytest.param(b"HTTP/1.1 103 E\r\n\r\n" * (MAX_INTERIM + 1), id="too-many-interim"),
+    pytest.param(b"HTTP/1.1 103 E\r\nContent-Length: 3\r\n\r\nabc" + OK, id="interim-with-a-body"),
+    pytest.param(b"HTTP/1.1 121 E\r\nTransfer-Encoding: chunked\r\n\r\n", id="interim-in-chunks"),
     pytest.param(OK + b"A: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n", id="head-too-large"),
     pytest.param(OK + b"A: " + b"x" * MAX_HEAD_BYTES, id="head-too-large-and-unfinished"),
 ]

@@ -197,6 +197,8 @@ class ResponseReader:
             self._interim_count += 1
             if self._interim_count > MAX_INTERIM:
                 self._refuse(f"more than {MAX_INTERIM} interim responses")
+            if head.content_length or head.chunked:
+                self._refuse("an interim response with a body")  # llhttp would read one, no client does
             self.interim.append(head)
             return
         self.head = head
