@@ -226,7 +226,10 @@ def compared(text: bytes, value: Any) -> None:
     if len(text) <= LARGE:
         same("method", message.method, method if isinstance(method, str) else None)
         same("is a request", message.is_request, bool(asked(value)))
-        plain = isinstance(value, dict) and "method" in value and not {"result", "error"} & value.keys()
+        early = b'"method"' in text[:256]  # later, or written with escapes, it takes the longer way
+        plain = (
+            early and isinstance(value, dict) and "method" in value and not {"result", "error"} & value.keys()
+        )
         same("word of one that asks", digest_asking(text), digest(text) if plain else UNKNOWN)
     ends = oversized_answers(text[:HEAD_SIZE], text[-TAIL_SIZE:])
     if ends is not None and isinstance(value, dict) and plainly_an_answer(value):
