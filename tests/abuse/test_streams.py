@@ -25,7 +25,7 @@ STREAM_ROOM = 12 * MIB
 LINE_BYTES = 64 * MIB
 LOG_LINE_BYTES = 4096
 OWNERS_BYTES = 8 * (65_536 + 32_768)
-"""Of an upstream's table of who showed an id last, two generations of it, after 50,000 ids: bounded by `ledger_bytes`."""
+"""Of an upstream's table of who showed an id last: both generations, after 50,000 ids."""
 WINDOW_BYTES = 64 * 1024
 """More than the ledger counts for one stream with all its remembered ids."""
 
