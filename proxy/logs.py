@@ -25,9 +25,9 @@ from structlog.typing import EventDict, Processor
 
 from proxy.engine.privacy import hash_session
 from proxy.line_writer import LineWriter
+from proxy.log_view import LEVELS
 
 Level = Literal["debug", "info", "warning", "error"]
-LEVELS = ("debug", "info", "warning", "error")
 
 BOUND = ("upstream", "session", "stream")
 """Keys any event may carry; left out when empty."""
@@ -130,8 +130,6 @@ class Log:
     def apply(self, settings: LogSettings) -> None:
         """Write by these settings from now on."""
         self._shape, self._render = self._lines(settings)
-        self.verbose = settings.level == "debug"
-        """Whether events of level `debug` are written."""
         self._least = LEVELS.index(settings.level)
 
     def _lines(self, settings: LogSettings) -> tuple[_Shape, Processor]:

@@ -300,15 +300,14 @@ class Reporter:
 
     def _stream_opened(self, counters: UpstreamCounters, item: StreamOpened) -> None:
         counters.streams_open[item.kind] += 1
-        if self._log.verbose:
-            self._log.event(
-                "stream.opened",
-                level="debug",
-                upstream=counters.name,
-                session=item.session,
-                stream=item.stream,
-                kind=item.kind,
-            )
+        self._log.event(
+            "stream.opened",
+            level="debug",
+            upstream=counters.name,
+            session=item.session,
+            stream=item.stream,
+            kind=item.kind,
+        )
 
     def _stream_closed(self, counters: UpstreamCounters, item: StreamClosed, now: float) -> None:
         counters.streams_open[item.kind] -= 1

@@ -108,10 +108,10 @@ class Listener:
 
     def _probe_silent_clients(self, settings: Settings) -> None:
         """Have the kernel find out that a client is gone. What is set here, each accepted connection inherits."""
-        idle_s = min((u.timeouts.tcp_keepalive_s or _NEVER_S) for u in settings.upstreams)
+        idle_s = min((s for u in settings.upstreams if (s := u.timeouts.tcp_keepalive_s)), default=None)
         for listening in () if self._server is None else self._server.sockets:
             with socket.socket(fileno=os.dup(listening.fileno())) as sock:
-                keep_alive(sock, None if idle_s >= _NEVER_S else idle_s)
+                keep_alive(sock, idle_s)
 
     # ---- connections
 
