@@ -3,7 +3,7 @@
 The reader of a process's stdout may stall, and a pipe holds 64 KiB; an event loop that waits for it
 stalls every stream. So `msg` never blocks: it queues, or counts what it drops. No line is cut while
 the stream works: a pipe takes up to PIPE_BUF bytes in one piece or not at all, and no more than that
-is handed over at once, unless a single line is longer.
+is handed over at once, unless a single line is longer. A file takes more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import stat
 import threading
 import time
 from collections import deque
@@ -20,9 +21,10 @@ from typing import BinaryIO
 CAPACITY_LINES = 10_000
 CLOSE_DEADLINE_S = 1.0
 _NOTICE_EVERY_S = 1.0
-_PAUSE_S = 0.01
+_PAUSE_S = 0.05
 """How long lines gather once there is one. To wake a thread for each costs more than the line itself."""
-_NO_BLOCK_BYTES = select.PIPE_BUF
+_FILE_BYTES = 64 * 1024
+"""What is written to a file at once."""
 
 
 class LineWriter:
@@ -39,6 +41,8 @@ class LineWriter:
         stream.flush()
         self._stream = stream
         self._fd = _descriptor(stream)
+        in_one_piece = self._fd is not None and not stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._batch_bytes = select.PIPE_BUF if in_one_piece else _FILE_BYTES
         self._notice = notice
         self._capacity = capacity
         self._lines: deque[bytes] = deque()
@@ -94,7 +98,7 @@ class LineWriter:
         lines = self._lines
         batch = [lines.popleft()]
         size = len(batch[0])
-        while lines and (size := size + len(lines[0])) <= _NO_BLOCK_BYTES:
+        while lines and (size := size + len(lines[0])) <= self._batch_bytes:
             batch.append(lines.popleft())
         self._failed += 0 if self._write(b"".join(batch)) else len(batch)
 

@@ -67,6 +67,8 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9.]+):\d+|unix:.*")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _SECRET_CHARS = 8
 """A shorter session id is no secret, and could stand anywhere by chance."""
+_CACHED_LENGTH = 256
+"""The forms of a longer one are made anew each time: a peer controls its length, and the cache must stay bounded."""
 
 
 class Reporter:
@@ -338,7 +340,7 @@ class Reporter:
             return
         if unsaid:
             fields["repeated"] = unsaid
-        self._log.event(event, level=level, **fields)
+        self._log.write(event, level, fields)
 
 
 def hint_of(judged: Judged) -> str | None:
@@ -359,13 +361,13 @@ def without_session(event_id: bytes | None, session: str) -> bytes | None:
     if event_id is None or len(session) < _SECRET_CHARS or len(event_id) < len(session):
         return event_id  # too short for any of the forms
     hashed = hash_session(session).encode()
-    for form in _forms(session):
+    forms = _forms_cached if len(session) <= _CACHED_LENGTH else _forms
+    for form in forms(session):
         if form in event_id:
             event_id = event_id.replace(form, hashed)
     return event_id
 
 
-@lru_cache(maxsize=1024)
 def _forms(session: str) -> tuple[bytes, ...]:
     """How the session's id may stand in an event id: plain, in base64, or inside a longer text in base64."""
     raw = session.encode("utf-8", "surrogateescape")
@@ -375,3 +377,6 @@ def _forms(session: str) -> tuple[bytes, ...]:
         core = b64encode(bytes(offset) + raw)[first : (offset + len(raw)) * 8 // 6]
         forms += [core, core.translate(_URL_SAFE)]
     return tuple(forms)
+
+
+_forms_cached = lru_cache(maxsize=1024)(_forms)

@@ -160,7 +160,8 @@ class Listener:
         error = self._refusal(request)
         upstream = None
         if error is None:
-            host = next((value.decode("latin-1") for value in request.values(b"host")), None)
+            hosts = request.values(b"host")
+            host = hosts[0].decode("latin-1") if hosts else None
             upstream = find_upstream(self._settings, host, request.target)
             if upstream is None:
                 error = NoUpstream("no configured upstream takes this path and Host")
@@ -251,14 +252,15 @@ def _unclear(request: Request) -> str | None:
     """What of this head, which llhttp takes, others would read in another way; None if nothing."""
     if request.version not in ("1.0", "1.1"):
         return f"HTTP/{request.version} is not spoken here"
-    codings = request.values(b"transfer-encoding")
-    if codings and [coding.strip().lower() for coding in codings] != [b"chunked"]:
-        return "a transfer coding other than chunked cannot be passed on"
-    if codings and request.old:
-        return "HTTP/1.0 has no transfer coding"
-    if any(len(value) > _LENGTH_DIGITS for value in request.values(b"content-length")):
-        return "the length of the body is no length"
-    hosts = len(request.values(b"host"))
+    if codings := request.values(b"transfer-encoding"):
+        if [coding.strip().lower() for coding in codings] != [b"chunked"]:
+            return "a transfer coding other than chunked cannot be passed on"
+        if request.old:
+            return "HTTP/1.0 has no transfer coding"
+    for value in request.values(b"content-length"):
+        if len(value) > _LENGTH_DIGITS:
+            return "the length of the body is no length"
+    hosts = request.names.count(b"host")
     if hosts > 1 or (hosts == 0 and not request.old):
         return "there is one Host in a request of HTTP/1.1"
     return None

@@ -10,6 +10,9 @@ _PROBES = 4
 _MOST_S = 32767
 """The longest that Linux waits before it probes."""
 
+_IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0x10)
+"""macOS has it as TCP_KEEPALIVE."""
+
 
 def keep_alive(sock: socket.socket, idle_s: float | None) -> None:
     """Have the kernel probe a peer that was silent for `idle_s` seconds; None is never.
@@ -20,12 +23,6 @@ def keep_alive(sock: socket.socket, idle_s: float | None) -> None:
     if idle_s is None:
         return
     idle = min(max(1, round(idle_s)), _MOST_S)
-    for name, value in (
-        ("TCP_KEEPIDLE", idle),
-        ("TCP_KEEPALIVE", idle),  # what macOS calls it
-        ("TCP_KEEPINTVL", max(1, round(idle / _PROBES))),
-        ("TCP_KEEPCNT", _PROBES),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    sock.setsockopt(socket.IPPROTO_TCP, _IDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(idle / _PROBES)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)

@@ -99,6 +99,10 @@ class Request:
 
     def values(self, name: bytes) -> list[bytes]:
         """The values of each field of this name, given in lower case."""
-        if name not in self.names:
+        names = self.names
+        count = names.count(name)
+        if count == 0:
             return []
-        return [value for key, (_, value) in zip(self.names, self.headers, strict=True) if key == name]
+        if count == 1:
+            return [self.headers[names.index(name)][1]]
+        return [value for key, (_, value) in zip(names, self.headers, strict=True) if key == name]

@@ -61,8 +61,21 @@ class Dialect:
     `hex` (hexadecimal sequence), `ms` with optional `n` (decimal) or `n36` (base 36) counter.
     """
 
-    __slots__ = ("_bare", "_groups", "base64_tags", "cls", "first", "inclusive", "live_first", "match", "name",
-                 "never_repeats", "per_stream", "unique")  # fmt: skip
+    __slots__ = (
+        "_bare",
+        "_groups",
+        "_simple",
+        "base64_tags",
+        "cls",
+        "first",
+        "inclusive",
+        "live_first",
+        "match",
+        "name",
+        "never_repeats",
+        "per_stream",
+        "unique",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -96,6 +109,8 @@ class Dialect:
         """The same event has another id each time it is sent."""
         self.base64_tags = base64_tags
         self._groups = compiled.groupindex
+        self._simple = "seq" in compiled.groupindex
+        """The place in the order is one decimal number."""
         self._bare = pattern == _BARE
 
     def parse(self, raw: bytes) -> EventId | None:
@@ -114,12 +129,11 @@ class Dialect:
         if self.base64_tags:
             session = _unbase64(session)
         epoch = found["epoch"] if "epoch" in groups else None
-        return EventId(session, stream, epoch, self._sequence(found))
+        seq = (int(found["seq"]),) if self._simple else self._sequence(found)
+        return _made(EventId, (session, stream, epoch, seq))
 
     def _sequence(self, found: re.Match[bytes]) -> tuple[int, ...]:
         groups = self._groups
-        if "seq" in groups:
-            return (int(found["seq"]),)
         if "hex" in groups:
             return (int(found["hex"], 16),)
         if "n36" in groups:

@@ -28,6 +28,7 @@ from proxy.engine.timeline import CONNECTION_BYTES, Connection, Positions, Timel
 
 _STREAM_BYTES = 900
 _SESSION_BYTES = 2600
+_ENTRY_BYTES = 16
 _FORMER_LOGS = 2
 """Logs of earlier epochs kept per stream, so that a late resume of one can still be named."""
 _MAX_IN_FLIGHT = 1024
@@ -59,7 +60,7 @@ class Stream:
     def __init__(self, serial: int, kind: AttachmentKind, epoch: int) -> None:
         self.serial = serial
         self.kind = kind
-        self.label = f"{kind.value}-{serial}"
+        self.label = f"{kind}-{serial}"
         """The stream's name in logs: its kind and its number in the session."""
         self.log = Log(epoch)
         self.former: list[Log] = []
@@ -225,7 +226,7 @@ class Session:
                 self.settle(key)
         self.complete = False
         logs = [stream.log, *stream.former]
-        self._grow(-_STREAM_BYTES - 16 * sum(len(log) for log in logs))
+        self._grow(-_STREAM_BYTES - _ENTRY_BYTES * sum(len(log) for log in logs))
 
     def _grow(self, n: int) -> None:
         self.bytes += n
@@ -367,7 +368,9 @@ class Session:
         if log.epoch != self.epoch:
             stream.former.append(log)
             if len(stream.former) > _FORMER_LOGS:
-                self._grow_in(stream, -16 * len(stream.former.pop(0)))
+                forgotten = _ENTRY_BYTES * len(stream.former.pop(0))
+                if stream.serial in self.streams:
+                    self._grow(-forgotten)
                 self.complete = False
             log = stream.log = Log(self.epoch)
             stream.last = None
@@ -452,16 +455,11 @@ class Session:
         return any(last is not None and last.seq[0] >= low for last in rivals)
 
     def _place(self, stream: Stream, log: Log, id_word: int, word: int) -> None:
-        if log.append(id_word, word, self.bounds.ids_per_stream):
-            self._grow_in(stream, 16)
-        else:
+        if not log.append(id_word, word, self.bounds.ids_per_stream):
             self.complete = False
-
-    def _grow_in(self, stream: Stream, n: int) -> None:
-        """A log of this stream grew; it counts for nothing once the stream had to make room, still open."""
-        if stream.serial in self.streams:
-            self.bytes += n
-            self.upstream.bytes += n
+        elif stream.serial in self.streams:  # else it had to make room, still open, and counts for nothing
+            self.bytes += _ENTRY_BYTES
+            self.upstream.bytes += _ENTRY_BYTES
 
     # ---- requests in flight
 

@@ -145,7 +145,6 @@ class Origin:
         connection.peer = (
             (f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}") if peer else None
         )
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tcp_keepalive_s is not None:
             keep_alive(sock, self._tcp_keepalive_s)
 
