@@ -166,11 +166,34 @@ class Reporter:
         counters.policy_actions[item.action] += 1
         if item.would_cut:
             counters.policy_actions[Action.WOULD_CUT] += 1
+        key = (counters.name, item.session, item.cursor, j.verdict)
+        unsaid = self._repeats.admit(("resume.judged", key), now)
+        if unsaid is not None:
+            self._say_judged(counters, item, unsaid)
+        acted = Action.WOULD_CUT if item.would_cut else item.action
+        if acted is not Action.PASS:
+            self._thinned(
+                key,
+                now,
+                "policy.action",
+                level="warning",
+                upstream=counters.name,
+                session=item.session,
+                stream=item.stream,
+                mode=counters.mode,
+                action=acted,
+                verdict=j.verdict,
+                reason=j.reason,
+                certainty=j.certainty,
+            )
+
+    def _say_judged(self, counters: UpstreamCounters, item: Judged, unsaid: int) -> None:
+        j = item.judgement
         hint = hint_of(item)
-        hinted = {} if hint is None else {"hint": hint}
-        self._thinned(
-            (counters.name, item.session, item.cursor, j.verdict),
-            now,
+        seldom: dict[str, object] = {} if hint is None else {"hint": hint}
+        if unsaid:
+            seldom["repeated"] = unsaid
+        self._log.event(
             "resume.judged",
             level=LEVELS[j.verdict],
             upstream=counters.name,
@@ -192,24 +215,8 @@ class Reporter:
             previous_replica=item.previous_replica,
             action=item.action,
             took_ms=round(item.took_s * 1000, 3),
-            **hinted,
+            **seldom,
         )
-        acted = Action.WOULD_CUT if item.would_cut else item.action
-        if acted is not Action.PASS:
-            self._thinned(
-                (counters.name, item.session, item.cursor, j.verdict),
-                now,
-                "policy.action",
-                level="warning",
-                upstream=counters.name,
-                session=item.session,
-                stream=item.stream,
-                mode=counters.mode,
-                action=acted,
-                verdict=j.verdict,
-                reason=j.reason,
-                certainty=j.certainty,
-            )
 
     def _count_judged(
         self, counters: UpstreamCounters, item: Judged, key: tuple[Verdict, Reason, Certainty]

@@ -102,7 +102,7 @@ class Resume:
         """The cursor was of the newest epoch when the resume opened."""
         self.cursor = cursor
         self.baseline = found
-        self._guess = guess(cursor)
+        self._guess = session.evidence.dialect or guess(cursor)
         self._read_as = self._dialect()
         self.parsed = self._read_as.parse(cursor)
         self._last: EventId | None = self.parsed

@@ -283,12 +283,13 @@ class Session:
 
     def locate(self, id_word: int) -> Baseline | Ambiguous | None:
         """Where a cursor stands: in the newest epoch that knows it; None if no stream does."""
-        needle, epoch = packed(id_word), self.epoch
-        every = self.streams.values()
-        logs = [(s, s.log) for s in every if s.log.epoch == epoch and s.log.may_hold(needle)]
+        epoch = self.epoch
+        logs = [(stream, stream.log) for stream in self._may_hold(id_word)]
         found = _place(logs, id_word) if logs else None
-        if found is not None or not (aged := [s for s in every if s.former or s.log.epoch != epoch]):
+        if found is not None or epoch == 1:
             return found
+        needle = packed(id_word)
+        aged = [s for s in self.streams.values() if s.former or s.log.epoch != epoch]
         for age in range(1, _FORMER_LOGS + 1):
             older = [(s, _aged(s, epoch, age)) for s in aged]
             found = _place(
@@ -297,6 +298,15 @@ class Session:
             if found is not None:
                 return found
         return None
+
+    def _may_hold(self, id_word: int) -> list[Stream]:
+        """The streams whose log of this epoch may hold the id: a quick look at all, before a close one at few."""
+        needle, epoch = packed(id_word), self.epoch
+        return [
+            stream
+            for stream in self.streams.values()
+            if (log := stream.log).epoch == epoch and needle in log.ids.tobytes()
+        ]
 
     def elsewhere(
         self, parsed: EventId | None, id_word: int, word: int, beside: Stream
@@ -333,8 +343,8 @@ class Session:
     def owners(self, id_word: int, word: int, beside: Stream | None) -> list[tuple[Stream, Known]]:
         """The streams, other than `beside`, whose newest log shows this id as a message."""
         found: list[tuple[Stream, Known]] = []
-        for stream in self.streams.values():
-            if stream is beside or stream.log.epoch != self.epoch or not stream.log.has(id_word):
+        for stream in self._may_hold(id_word):
+            if stream is beside or not stream.log.has(id_word):
                 continue
             how, _ = known(stream.log, id_word, word)
             if how not in (Known.NO, Known.PRIMED):

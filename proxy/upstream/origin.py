@@ -146,7 +146,12 @@ class Origin:
             (f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}") if peer else None
         )
         if self._tcp_keepalive_s is not None:
-            keep_alive(sock, self._tcp_keepalive_s)
+            # One socket object for all its options: uvloop would make one for each.
+            whole = socket.socket(sock.family, sock.type, sock.proto, connection.fd)
+            try:
+                keep_alive(whole, self._tcp_keepalive_s)
+            finally:
+                whole.detach()
 
     def released(self, connection: Connection) -> None:
         """Keep it for the next request."""
