@@ -161,7 +161,7 @@ class Log:
         """As `event`, for a dict of fields that is not used again."""
         assert name in _KEYS, f"{name} is not in the catalogue of events"
         assert fields.keys() <= _KEYS[name], f"{name} has no keys {sorted(fields.keys() - _KEYS[name])}"
-        if LEVELS.index(level) < self._least:
+        if not self.writes(level):
             return
         # structlog's processors, called in turn: its logger around them costs as much as they do, and
         # there is a line for each stream.
@@ -170,6 +170,10 @@ class Log:
         if self.tap is not None:
             self.tap(shaped)
         self._writer.msg(_line(self._render(None, level, shaped)))
+
+    def writes(self, level: Level) -> bool:
+        """Whether lines of `level` are written: what only they tell need not be put together otherwise."""
+        return LEVELS.index(level) >= self._least
 
     def close(self) -> bool:
         """Write what is queued, for a second at most. Whether all of it was written. Idempotent."""

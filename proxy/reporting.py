@@ -309,6 +309,8 @@ class Reporter:
 
     def _stream_opened(self, counters: UpstreamCounters, item: StreamOpened) -> None:
         counters.streams_open[item.kind] += 1
+        if not self._log.writes("debug"):
+            return  # there is one for each call
         self._log.event(
             "stream.opened",
             level="debug",

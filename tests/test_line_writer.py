@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -53,6 +54,30 @@ def test_lines_come_out_in_order() -> None:
     assert writer.close()
     assert out.getvalue() == b"".join(b"%d\n" % n for n in range(1000))
     assert writer.dropped == 0
+
+
+def test_a_pipe_gets_no_more_at_once_than_it_takes_in_one_piece(
+    pipe: tuple[int, io.FileIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a line could be cut in two by a reader that stalls; a file takes all there is."""
+    sizes: list[int] = []
+    write = os.write
+
+    def measured(fd: int, data: memoryview) -> int:
+        sizes.append(len(data))
+        return write(fd, data)
+
+    monkeypatch.setattr("proxy.line_writer.os.write", measured)
+    with (tmp_path / "log").open("wb") as file:
+        for stream, expected in ((pipe[1], select.PIPE_BUF), (file, 10_000)):
+            sizes.clear()
+            writer = LineWriter(stream, notice=notice)
+            for _ in range(100):
+                writer.msg(b"x" * 99 + b"\n")
+            assert writer.close()
+            assert max(sizes) <= expected
+            assert sum(sizes) == 10_000
+        assert len(sizes) == 1
 
 
 def test_a_stalled_reader_blocks_nobody_and_what_is_lost_is_counted(pipe: tuple[int, io.FileIO]) -> None:

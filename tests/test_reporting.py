@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from base64 import b64encode
 from itertools import product
 
@@ -43,7 +44,7 @@ from proxy.engine.findings import (
 from proxy.engine.privacy import hash_session
 from proxy.logs import Log, open_log
 from proxy.metrics import Metrics
-from proxy.reporting import LEVELS, Reporter, hint_of
+from proxy.reporting import LEVELS, Reporter, hint_of, without_session
 
 FORK = Judged(
     session="abc",
@@ -190,6 +191,19 @@ def test_a_session_id_inside_an_event_id_is_hashed() -> None:
     item = FORK._replace(session=session, cursor=ids[0], high=ids[1], first_id=ids[2])
     _, (line,) = reported(item)
     assert (line["cursor"], line["high"], line["first_id"]) == (shown, f"{shown}:X19nZXRfXw==:7", "7")
+
+
+def test_long_session_ids_that_clients_make_up_are_not_kept() -> None:
+    """What is looked for in an event id is remembered for short session ids alone: heads are up to 64 KiB."""
+    tracemalloc.start()
+    try:
+        for n in range(60):
+            session = f"{n:04}" * 7500
+            assert session.encode() not in (without_session(session.encode(), session) or b"")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1 << 20
 
 
 def test_unknown_time_away_is_not_observed() -> None:

@@ -1,8 +1,9 @@
 """What relaying costs: forkwatch against nginx and HAProxy, in turn on one core, every byte verified.
 
-The load (`load.c`) plays upstream and clients on the other core. Compare within one run only: numbers are the
-best of the repetitions, ratios are to nginx of the same run. `--record` keeps them for the next run to show
-beside its own. Needs gcc, and nginx or haproxy on the PATH.
+The load (`load.c`) plays upstream and clients on the other core. All proxies run at once and are measured one
+after the other, again and again, since machines are noisy: numbers are medians, and a ratio is the median of the
+ratios to the nginx of the same minute. `--record` keeps the ratios for the next run to show beside its own.
+Needs gcc, and nginx or haproxy on the PATH.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
+
+from tests.bench import interpreter
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -59,7 +63,8 @@ CASES = [
     Case("POST answered by 3 events", "--mode postsse -c 64", "cpu_us", "µs", 7.0),
     Case("p50 at 1000 events/s", "--mode sse -c 50 --size 200 --rate 1000", "p50_us", "µs", 1.15),
 ]
-Results = dict[tuple[str, str], float]
+Results = dict[tuple[str, str], list[float]]
+"""By proxy and case: one number for each repetition, those of one place being of the same seconds."""
 
 
 def free_port() -> int:
@@ -82,12 +87,14 @@ def pinned(cpu: int) -> Callable[[], None]:
     return prepare
 
 
-def command(name: str, directory: Path, port: int, upstream: int, mode: str) -> list[str]:
+def command(
+    name: str, directory: Path, port: int, upstream: int, mode: str, python: str = sys.executable
+) -> list[str]:
     """How `name` is started as a proxy from `port` to `upstream`."""
     if name == "forkwatch":
         address = f"127.0.0.1:{port}"
         flags = ["--listen", address, "--status", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{upstream}"]
-        return [sys.executable, "-m", "proxy", "run", *flags, "--mode", mode, "--log-format", "json"]
+        return [python, "-m", "proxy", "run", *flags, "--mode", mode, "--log-format", "json"]
     template = HERE / ("nginx.conf" if name == "nginx" else "haproxy.cfg")
     text = template.read_text()
     for word, value in (("DIR", str(directory)), ("UP", str(upstream)), ("PORT", str(port))):
@@ -135,30 +142,32 @@ class Bench:
         subprocess.run(compiler, check=True)
 
     def run(self) -> Results:
-        """Every proxy and every case, alternating, the least of the repetitions."""
-        best: Results = {}
-        for _ in range(self._options.reps):
-            for name in self._options.proxies:
-                for case, value in self._measure(name):
-                    best[name, case] = min(value, best.get((name, case), value))
-        return best
+        """Every proxy in every case, in turn."""
+        options = self._options
+        wanted = [case for case in CASES if options.only in case.name]
+        results: Results = {}
+        with ExitStack() as stack:
+            proxies = {name: self._start(name, stack) for name in options.proxies}
+            for flags in dict.fromkeys(case.flags for case in wanted):
+                timed = "" if "idle" in flags else f" --warm 0.2 --time {options.time}"
+                cases = [case for case in wanted if case.flags == flags]
+                print(f"bench: {', '.join(case.name for case in cases)}", file=sys.stderr, flush=True)
+                for _ in range(options.reps):
+                    for name, proxy in proxies.items():
+                        found = self._one(*proxy, flags + timed)
+                        for case in cases:
+                            results.setdefault((name, case.name), []).append(found[case.field])
+        return results
 
-    def _measure(self, name: str) -> Iterator[tuple[str, float]]:
+    def _start(self, name: str, stack: ExitStack) -> tuple[int, int, int]:
+        """Start a proxy and warm it up: its process id, its port, and its upstream's."""
         port, upstream = free_port(), free_port()
         directory = self._directory / name
-        directory.mkdir(exist_ok=True)
-        argv = command(name, directory, port, upstream, self._options.mode)
-        with running(argv, directory, port) as pid:
-            self._one(pid, port, upstream, "--mode post -c 4 --warm 0.1 --time 0.3")
-            results: dict[str, dict[str, float]] = {}
-            for case in CASES:
-                if self._options.only not in case.name:
-                    continue
-                flags = case.flags
-                if flags not in results:
-                    timed = "" if "idle" in flags else f" --warm 0.5 --time {self._options.time}"
-                    results[flags] = self._one(pid, port, upstream, flags + timed)
-                yield case.name, results[flags][case.field]
+        directory.mkdir()
+        argv = command(name, directory, port, upstream, self._options.mode, self._options.python)
+        pid = stack.enter_context(running(argv, directory, port))
+        self._one(pid, port, upstream, "--mode post -c 4 --warm 0.1 --time 0.3")
+        return pid, port, upstream
 
     def _one(self, pid: int, port: int, upstream: int, flags: str) -> dict[str, float]:
         argv = [str(self._load), "--up-port", str(upstream), "--target", str(port), "--pid", str(pid)]
@@ -176,30 +185,39 @@ class Bench:
         return result
 
 
+def number(case: Case, values: list[float]) -> float:
+    """What the repetitions come to; of memory the most: what one leaves behind, the next one uses again."""
+    return max(values) if case.absolute else median(values)
+
+
+def ratio(case: Case, results: Results) -> float | None:
+    """What is compared with the limit: forkwatch's ratio to nginx, or its own number; None if unknown."""
+    ours, base = results.get(("forkwatch", case.name)), results.get(("nginx", case.name))
+    if ours is None or (base is None and not case.absolute):
+        return None
+    if case.absolute or base is None:
+        return round(number(case, ours), 2)
+    return round(median(mine / theirs for mine, theirs in zip(ours, base, strict=True)), 2)
+
+
 def ratios(results: Results) -> dict[str, float]:
-    """What is compared from run to run, by case: forkwatch's ratio to nginx, or its own number where that counts."""
-    found = {}
-    for case in CASES:
-        ours, base = results.get(("forkwatch", case.name)), results.get(("nginx", case.name))
-        if ours is not None and (case.absolute or base):
-            found[case.name] = round(ours if case.absolute or not base else ours / base, 2)
-    return found
+    """What is compared from run to run, by case."""
+    return {case.name: found for case in CASES if (found := ratio(case, results)) is not None}
 
 
 def table(results: Results, proxies: list[str], last: dict[str, float]) -> str:
-    """The results as text: absolute numbers, and forkwatch's ratio to nginx with the recorded one and the limit."""
+    """The results as text: numbers, and what is compared: now, as recorded, and the limit."""
     head = "".join(f"{name:>12}" for name in proxies)
-    lines = [f"{'':28}{head}{'ratio':>9}{'recorded':>10}{'at most':>9}"]
+    lines = [f"{'':29}{head}{'now':>10}{'recorded':>11}{'at most':>11}"]
     for case in CASES:
         values = [results.get((name, case.name)) for name in proxies]
         if all(value is None for value in values):
             continue
-        cells = "".join(f"{'-':>12}" if value is None else f"{value:12.1f}" for value in values)
-        ours, base = results.get(("forkwatch", case.name)), results.get(("nginx", case.name))
-        ratio = f"{ours / base:9.2f}" if ours is not None and base else f"{'-':>9}"
-        limit = f"{case.limit:6.2f}{case.unit if case.absolute else 'x':>3}"
-        before = f"{last[case.name]:10.2f}" if case.name in last else f"{'-':>10}"
-        lines.append(f"{case.name + ', ' + case.unit:28}{cells}{ratio}{before}{limit}")
+        cells = "".join(f"{'-':>12}" if value is None else f"{number(case, value):12.1f}" for value in values)
+        unit = f" {case.unit}" if case.absolute else "x"
+        compared = (ratio(case, results), last.get(case.name), case.limit)
+        told = ("-" if value is None else f"{value:.2f}{unit}" for value in compared)
+        lines.append(f"{case.name + ', ' + case.unit:29}{cells}" + "".join(f"{text:>11}" for text in told))
     return "\n".join(lines)
 
 
@@ -214,20 +232,21 @@ def keep(part: dict[str, Any]) -> None:
     RECORD.write_text(json.dumps({**recorded(), **part}, indent=1) + "\n")
 
 
-def stamp() -> dict[str, Any]:
-    """When and on what machine this is measured."""
-    machine = {"python": platform.python_version(), "cores": os.cpu_count(), "kernel": platform.release()}
+def stamp(python: str = sys.executable) -> dict[str, Any]:
+    """When and on what machine this is measured, and by which Python."""
+    machine = {"python": interpreter.described(python), "cores": os.cpu_count(), "kernel": platform.release()}
     return {"on": time.strftime("%Y-%m-%d"), "machine": machine}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. 2 without the tools it takes."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.relay", description=__doc__)
-    parser.add_argument("--reps", type=int, default=3)
-    parser.add_argument("--time", type=float, default=2.0, help="seconds for each case")
+    parser.add_argument("--reps", type=int, default=9)
+    parser.add_argument("--time", type=float, default=0.5, help="seconds for each measurement")
     parser.add_argument("--mode", default="observe", choices=("observe", "annotate", "enforce"))
     parser.add_argument("--only", default="", help="the cases whose name holds this")
     parser.add_argument("--record", action="store_true", help=f"keep the ratios in {RECORD.name}")
+    parser.add_argument("--python", help="what runs forkwatch (default: /usr/bin/python3, if new enough)")
     parser.add_argument("--proxies", nargs="+", choices=PROXIES, default=list(PROXIES))
     options = parser.parse_args(argv)
     if shutil.which("gcc") is None:
@@ -238,12 +257,18 @@ def main(argv: list[str] | None = None) -> int:
         packages = " ".join("nginx-light" if name == "nginx" else name for name in missing)
         print(f"bench: without {', '.join(missing)} (Debian: apt install {packages})", file=sys.stderr)
         options.proxies = [name for name in options.proxies if name not in missing]
+    try:
+        options.python = interpreter.chosen(options.python)
+    except RuntimeError as error:
+        print(f"bench: cannot use {options.python}: {error}", file=sys.stderr)
+        return 2
+    print("forkwatch runs on", interpreter.described(options.python))
     with tempfile.TemporaryDirectory() as directory:
         results = Bench(Path(directory), options).run()
     last = recorded().get("ratios", {})
     print(table(results, options.proxies, last))
     if options.record:
-        keep({**stamp(), "ratios": {**last, **ratios(results)}})
+        keep({**stamp(options.python), "ratios": {**last, **ratios(results)}})
     return 0
 
 
