@@ -400,12 +400,12 @@ class Relay:
                         kind = FrameKind.NOTHING
                     elif message.trivial:  # what some servers replay a priming frame as
                         kind = FrameKind.PRIMING
-        judging = self._state is State.JUDGING
+        judging, live = self._state is State.JUDGING, self._state is State.LIVE
         attachment = self._attachment
         if attachment is not None:
             of_id = 0 if raw is None else id_word(raw)
-            plain = raw is not None and word != UNKNOWN and kind is FrameKind.MESSAGE and not self.judging
-            if not (plain and raw is not None and attachment.follow(raw, of_id, word)):
+            plain = live and kind is FrameKind.MESSAGE and word != UNKNOWN
+            if raw is None or not plain or not attachment.follow(raw, of_id, word):
                 self._judge_frame(Shown(kind, raw, of_id, word), frame, now)
         if self._state is State.CUT:
             return  # not delivered
