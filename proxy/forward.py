@@ -163,6 +163,8 @@ class Forward:
             )
         except Exception as error:
             self._fail_open(error)
+            if head.session is not None:
+                self._services.ledger.overlook(route.state, head.session)
         if self._exchange is not None:
             self._ask(self._exchange.began, now)
         if self._phase is Phase.OVER:

@@ -94,6 +94,26 @@ async def test_a_step_that_raises(process: tuple[Lab, Path], step: str) -> None:
     assert "check.failed_open" in {e["event"] for e in at.proxy.log()}
 
 
+async def test_what_passed_unread_is_not_held_against_a_session(process: tuple[Lab, Path]) -> None:
+    """A cursor from a stream that the detector never saw is not called a strange one."""
+    at, switch = process
+    initialize = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}'
+    session = "Mcp-Session-Id: a-session-read-in-part"
+    answer = OK + b"Content-Type: application/json\r\n%b\r\nContent-Length: 2\r\n\r\n{}" % session.encode()
+    async with at.for_one_test() as here:
+        switch.write_text("")
+        counters = await Counters.since_now(here.proxy)
+        await here.exchange("POST /mcp", f"Content-Length: {len(initialize)}", body=initialize, answer=answer)
+        await counters.reached("sessions_opened_total", protocol="2025-06-18")
+        switch.write_text("Exchange.__init__")
+        await stream(here, "GET /mcp", session, frames=FRAMES[:2])
+        await counters.reached("fail_open_total", component="detector")
+        switch.write_text("")
+        await stream(here, "GET /mcp", session, "Last-Event-ID: 1", frames=FRAMES[2:])
+        await counters.reached("resume_verdicts_total", verdict="unverifiable")
+        assert await counters.grown("findings_total", finding="cursor_not_validated") == 0
+
+
 async def stream(here: Lab, line: str, *fields: str, frames: list[bytes], body: bytes = b"") -> None:
     """One exchange answered by a stream: every byte of it and its clean end arrive."""
     answer = SSE + b"".join(b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames) + LAST

@@ -13,7 +13,16 @@ from enum import Enum
 
 from proxy.engine.digest import PRIMING, same
 from proxy.engine.findings import Certainty, Ending, Judgement, Reason, Verdict
-from proxy.engine.ids import LOOKS_CONTIGUOUS_AFTER, Dialect, EventId, IdClass, compare, guess, skipped
+from proxy.engine.ids import (
+    INTEGER,
+    LOOKS_CONTIGUOUS_AFTER,
+    Dialect,
+    EventId,
+    IdClass,
+    compare,
+    guess,
+    skipped,
+)
 from proxy.engine.ledger import Ambiguous, Baseline, Session
 from proxy.engine.log import Known, known
 
@@ -286,12 +295,21 @@ class Resume:
         if self._rewind is None:
             return None
         got = shown.id if shown is not None else None
-        if self._rewind_unique:
+        if self._rewind_unique and not self._may_be_rmcp():
             return Judgement(Verdict.REWOUND, self._rewind, got=got, duplicated=self.duplicated)
-        if self._rewind_unsure:
+        if self._rewind_unsure or self._rewind_unique:
             return _suspect(Verdict.REWOUND, self._rewind, got=got, duplicated=self.duplicated)
         # Equal ids with payloads that stand everywhere in the log: a reborn log looks the same.
         return _suspect(Verdict.FORK, Reason.LOG_RESTARTED, got=got, lost=len(self._todo))
+
+    def _may_be_rmcp(self) -> bool:
+        """Whether the server may be one that replays the cursor's own event and means no harm.
+
+        Its numbers are told from others by how its streams begin, which nobody may have read here.
+        """
+        evidence = self.session.evidence
+        inclusive = self._rewind is Reason.INCLUSIVE
+        return inclusive and self.session.unread and not evidence.forced and self._dialect() is INTEGER
 
     def _diverged(self, shown: Shown, place: int) -> Judgement:
         """A known id carries another payload: a counter was reborn, however well the numbers fit."""

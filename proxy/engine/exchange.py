@@ -411,7 +411,7 @@ class Exchange:
         Returns the bytes of its stream that were held back.
         """
         if self.session is not None:
-            self.session.complete = False
+            self.session.overlook()
         self._leave()
         if self.relay is not None:
             return self.relay.abandon()

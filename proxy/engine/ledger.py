@@ -166,7 +166,7 @@ class Session:
     __slots__ = ("bounds", "bytes", "complete", "ended", "epoch", "evidence", "exchanges", "followed", "grew",
                  "in_flight", "key", "loops", "missed", "name", "newest", "number", "opened_at", "protocol",
                  "quarantine", "serial", "shown", "standalone", "streams", "timeline", "touched",
-                 "upstream", "used_at")  # fmt: skip
+                 "unread", "upstream", "used_at")  # fmt: skip
 
     def __init__(self, upstream: Upstream, key: bytes, number: int, now: float, *, followed: bool) -> None:
         self.upstream = upstream
@@ -186,6 +186,9 @@ class Session:
         """Its `initialize` was seen here."""
         self.complete = followed
         """Every id it showed was recorded and is still held: only then is a strange cursor strange."""
+        self.unread = not followed
+        """A part of what it showed was never read: its beginning, or what passed in a coding or while the detector
+        failed. What only that part may have said of its server stays unknown."""
         self.missed = False
         """The last answer to it was a 404."""
         self.newest: EventId | None = None
@@ -203,6 +206,11 @@ class Session:
         self.protocol = ""
         """The revision it speaks, or `other`; empty if unknown."""
         self.timeline = Timeline()
+
+    def overlook(self) -> None:
+        """Something of it passes, or has passed, unread."""
+        self.complete = False
+        self.unread = True
 
     # ---- streams
 

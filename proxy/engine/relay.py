@@ -169,7 +169,8 @@ class Relay:
         self._nth = self.stream.connections
         if session is not None:
             self._trace = session.connect(self.stream, self.kind, now, self.stream.replica)
-            session.complete = session.complete and self._state is not State.UNREADABLE
+            if self._state is State.UNREADABLE:
+                session.overlook()
         if resumption is not None:
             judgement = resumption.resume.opened(encoded=self._state is State.UNREADABLE)
             if judgement is not None:

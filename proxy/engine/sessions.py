@@ -69,6 +69,12 @@ class Ledger:
             upstream.sessions.move_to_end(key)
         return session
 
+    def overlook(self, upstream: Upstream, key: bytes) -> None:
+        """An exchange of the session of this id, if it is known, passes unread."""
+        session = upstream.sessions.get(key)
+        if session is not None:
+            session.overlook()
+
     def open(
         self, upstream: Upstream, key: bytes, now: float, *, initialized: bool, protocol: str | None
     ) -> tuple[Session, list[Reportable]]:

@@ -349,6 +349,33 @@ def test_abandoning_a_stream_gives_back_what_was_held() -> None:
     assert [stream.attachments for stream in session.streams.values()] == [0]
 
 
+@pytest.mark.parametrize("how", ["all", "not the beginning", "not what failed", "not what was encoded"])
+def test_numbers_sent_again_may_be_rmcps_where_a_part_was_not_read(how: str) -> None:
+    """rmcp replays the cursor's own event; how its streams begin tells it from others, if that was read."""
+    shell = Shell(OBSERVE)
+    if how == "not the beginning":
+        shell.post(1).responded(Answer(200, False))
+    else:
+        shell.open_session()
+    if how == "not what failed":
+        shell.open_get().send(priming(0, 3000)[:9]).exchange.abandon()
+    if how == "not what was encoded":
+        shell.open_get(answer=Answer(200, True, encoded=True)).send(b"\x1f\x8b").end()
+    shell.shown(event(8), event(9))
+    shell.open_get(9).send(event(9), event(10)).end()
+    certainty = "proven" if how == "all" else "suspected"
+    assert shell.verdicts[-1][:3] == ("rewound", "inclusive", certainty)
+
+
+def test_of_an_unknown_session_nothing_is_overlooked() -> None:
+    """An exchange that the detector never saw makes no session; one that is known is read in part."""
+    shell = opened()
+    for key in (b"another", b"s1"):
+        shell.ledger.overlook(shell.upstream, key)
+    (session,) = shell.upstream
+    assert (session.key, session.complete, session.unread) == (b"s1", False, True)
+
+
 def test_abandoning_a_live_stream() -> None:
     """Nothing was held."""
     shell = opened()
