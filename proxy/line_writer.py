@@ -21,7 +21,7 @@ from typing import BinaryIO
 CAPACITY_LINES = 10_000
 CLOSE_DEADLINE_S = 1.0
 _NOTICE_EVERY_S = 1.0
-_PAUSE_S = 0.05
+_PAUSE_S = 0.02
 """How long lines gather once there is one. To wake a thread for each costs more than the line itself."""
 _FILE_BYTES = 64 * 1024
 """What is written to a file at once."""

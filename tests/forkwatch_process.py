@@ -126,10 +126,10 @@ class Forkwatch:
         return samples
 
     def log(self) -> list[dict[str, Any]]:
-        """The log lines so far, whole ones only. Lines gather for 10 ms in the proxy, so wait until none comes."""
+        """The log lines so far, whole ones only. Lines gather for 20 ms in the proxy, so wait until none comes."""
         size, deadline = -1, time.monotonic() + READY_TIMEOUT_S
         while size != (size := self.log_file.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(1.5 * POLL_S)
+            time.sleep(2 * POLL_S)
         lines = self.log_file.read_bytes().split(b"\n")[:-1]
         return [json.loads(line) for line in lines]
 

@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-z]+\.[a-z_]+")
 SAYS = {"event": 0, "_thinned": 2}
 """The methods that log, and which of their arguments names the event."""
 THINNED = frozenset({"repeated"})
-BESIDE = {"log.dropped": {"count"}, "resume.judged": {"hint"}, "admin.request": {"repeated"}}
+BESIDE = {"log.dropped": {"count"}, "resume.judged": {"hint", "repeated"}, "admin.request": {"repeated"}}
 """What is said otherwise than by keywords of such a call."""
 
 

@@ -15,6 +15,7 @@ from proxy.engine.ledger import Ambiguous, Baseline, Bounds, Pending, Session, S
 from proxy.engine.log import Known, Log, known
 from proxy.engine.owners import Owners
 from tests.engine.drive import session_of
+from tests.engine.shell import Shell
 
 A, B, C = 1001, 1002, 1003  # digests of messages
 
@@ -489,3 +490,19 @@ def test_a_word_that_only_straddles_two_is_not_found() -> None:
     between = int.from_bytes(pair[3:11], sys.byteorder)
     assert not log.has(between)
     assert log.places(second) == [1]
+
+
+def test_a_stream_that_made_room_while_open_counts_for_nothing_ever_after() -> None:
+    """Not even where its older logs are forgotten, epochs later."""
+    shell = Shell(bounds=Bounds(streams_per_session=1))
+    shell.open_session()
+    session = shell.session()
+    first = session.open_stream(AttachmentKind.GET)
+    first.attachments = 1
+    session.place_aside(first, 1)
+    session.open_stream(AttachmentKind.GET)
+    before = session.bytes
+    for word in range(2, 7):
+        session.next_epoch()
+        session.place_aside(first, word)
+    assert session.bytes == before == shell.upstream.bytes
