@@ -401,10 +401,9 @@ class Forward:
             )
             commands = self._commands(self._exchange.responded, answer, now)
             relay = self._exchange.relay if self._exchange is not None else None
-        for command in commands:
-            if isinstance(command, _INSTEAD):
-                self._perform(commands)
-                return
+        if any(isinstance(command, _INSTEAD) for command in commands):
+            self._perform(commands)
+            return
         self._phase = Phase.STREAMING
         route.counters.count_request(request.method, head.status)
         if found.is_json and not head.bodiless and not found.encoded and 200 <= head.status < 300:
@@ -533,9 +532,7 @@ class Forward:
 
     def _ask(self, method: Callable[..., Sequence[Command]], *arguments: object) -> None:
         """Give the engine an input and perform what it wants."""
-        commands = self._commands(method, *arguments)
-        if commands:
-            self._perform(commands)
+        self._perform(self._commands(method, *arguments))
 
     def _commands(self, method: Callable[..., Sequence[Command]], *arguments: object) -> Sequence[Command]:
         """What the engine wants; if it raises, go on without it."""

@@ -155,10 +155,6 @@ class Log:
 
         An unknown event or key is a mistake of ours and fails an assertion; no value raises.
         """
-        self.write(name, level, fields)
-
-    def write(self, name: str, level: Level, fields: dict[str, object]) -> None:
-        """As `event`, for a dict of fields that is not used again."""
         assert name in _KEYS, f"{name} is not in the catalogue of events"
         assert fields.keys() <= _KEYS[name], f"{name} has no keys {sorted(fields.keys() - _KEYS[name])}"
         if not self.writes(level):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Hashable
-from functools import lru_cache
 
 from proxy.engine import hints
 from proxy.engine.findings import (
@@ -35,7 +34,7 @@ from proxy.engine.findings import (
     StreamOpened,
     Verdict,
 )
-from proxy.engine.privacy import hash_session
+from proxy.engine.privacy import cached_if_short, hash_session
 from proxy.errors import ProxyError
 from proxy.logs import Level, Log, Repeats
 from proxy.metrics import Metrics, UpstreamCounters
@@ -67,8 +66,6 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9.]+):\d+|unix:.*")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _SECRET_CHARS = 8
 """A shorter session id is no secret, and could stand anywhere by chance."""
-_CACHED_LENGTH = 256
-"""The forms of a longer one are made anew each time: a peer controls its length, and the cache must stay bounded."""
 
 
 class Reporter:
@@ -167,9 +164,8 @@ class Reporter:
         if item.would_cut:
             counters.policy_actions[Action.WOULD_CUT] += 1
         key = (counters.name, item.session, item.cursor, j.verdict)
-        unsaid = self._repeats.admit(("resume.judged", key), now)
-        if unsaid is not None:
-            self._say_judged(counters, item, unsaid)
+        if (repeated := self._repeated("resume.judged", key, now)) is not None:
+            self._say_judged(counters, item, repeated)
         acted = Action.WOULD_CUT if item.would_cut else item.action
         if acted is not Action.PASS:
             self._thinned(
@@ -187,12 +183,10 @@ class Reporter:
                 certainty=j.certainty,
             )
 
-    def _say_judged(self, counters: UpstreamCounters, item: Judged, unsaid: int) -> None:
+    def _say_judged(self, counters: UpstreamCounters, item: Judged, repeated: dict[str, int]) -> None:
         j = item.judgement
         hint = hint_of(item)
-        seldom: dict[str, object] = {} if hint is None else {"hint": hint}
-        if unsaid:
-            seldom["repeated"] = unsaid
+        hinted = {} if hint is None else {"hint": hint}
         self._log.event(
             "resume.judged",
             level=LEVELS[j.verdict],
@@ -215,7 +209,8 @@ class Reporter:
             previous_replica=item.previous_replica,
             action=item.action,
             took_ms=round(item.took_s * 1000, 3),
-            **seldom,
+            **hinted,
+            **repeated,
         )
 
     def _count_judged(
@@ -343,13 +338,14 @@ class Reporter:
     def _thinned(
         self, key: Hashable, now: float, event: str, *, level: Level = "info", **fields: object
     ) -> None:
-        """Log `event` unless the same was said often enough; `repeated` says how many were not."""
+        """Log `event` unless the same was said often enough."""
+        if (repeated := self._repeated(event, key, now)) is not None:
+            self._log.event(event, level=level, **fields, **repeated)
+
+    def _repeated(self, event: str, key: Hashable, now: float) -> dict[str, int] | None:
+        """The field of `event` that says how many like it went unsaid, if any did; None if this one does, too."""
         unsaid = self._repeats.admit((event, key), now)
-        if unsaid is None:
-            return
-        if unsaid:
-            fields["repeated"] = unsaid
-        self._log.write(event, level, fields)
+        return None if unsaid is None else {"repeated": unsaid} if unsaid else {}
 
 
 def hint_of(judged: Judged) -> str | None:
@@ -370,13 +366,13 @@ def without_session(event_id: bytes | None, session: str) -> bytes | None:
     if event_id is None or len(session) < _SECRET_CHARS or len(event_id) < len(session):
         return event_id  # too short for any of the forms
     hashed = hash_session(session).encode()
-    forms = _forms_cached if len(session) <= _CACHED_LENGTH else _forms
-    for form in forms(session):
+    for form in _forms(session):
         if form in event_id:
             event_id = event_id.replace(form, hashed)
     return event_id
 
 
+@cached_if_short(1024)
 def _forms(session: str) -> tuple[bytes, ...]:
     """How the session's id may stand in an event id: plain, in base64, or inside a longer text in base64."""
     raw = session.encode("utf-8", "surrogateescape")
@@ -386,6 +382,3 @@ def _forms(session: str) -> tuple[bytes, ...]:
         core = b64encode(bytes(offset) + raw)[first : (offset + len(raw)) * 8 // 6]
         forms += [core, core.translate(_URL_SAFE)]
     return tuple(forms)
-
-
-_forms_cached = lru_cache(maxsize=1024)(_forms)

@@ -214,15 +214,30 @@ def test_a_text_in_the_log_is_kept_short() -> None:
 
 
 def test_hashes_of_long_session_ids_are_not_kept() -> None:
-    """The cache holds 8192 hashes, of ids of at most 256 bytes: a peer cannot fill it with large ones."""
-    cache = privacy._hash_cached
-    cache.cache_clear()
-    for n in range(100):
-        hash_session(f"{n:03d}" + "x" * 254)
-    assert cache.cache_info().currsize == 0
-    for n in range(9000):
-        hash_session(f"{n:03d}" + "x" * 250)
-    assert cache.cache_info().currsize == cache.cache_info().maxsize == 8192
+    """A cache keeps so many entries, of ids of at most 256 bytes: a peer cannot fill it with large ones."""
+    made: list[str] = []
+
+    @privacy.cached_if_short(8192)
+    def length(raw: str) -> int:
+        made.append(raw)
+        return len(raw)
+
+    short, long = "x" * 256, "x" * 257
+    assert [length(short), length(short), length(long), length(long)] == [256, 256, 257, 257]
+    assert made == [short, long, long]
+    for n in range(8192):
+        length(str(n))
+    length(short)
+    assert made.count(short) == 2
+
+    tracemalloc.start()
+    try:
+        for n in range(60):
+            hash_session(f"{n:04}" * 7500)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1 << 20
 
 
 # ---- a running process

@@ -262,9 +262,8 @@ def test_dropped_lines_are_announced_by_a_line_of_their_own() -> None:
             received.extend(stream)
 
     os.set_blocking(write, False)
-    with contextlib.suppress(
-        BlockingIOError
-    ):  # nobody reads from the beginning on, so nothing is told before
+    # Nobody reads from the beginning on, so nothing is told before.
+    with contextlib.suppress(BlockingIOError):
         while True:
             os.write(write, b"\n" * 4096)
     os.set_blocking(write, True)

@@ -87,7 +87,7 @@ class Resume:
     over and must not be asked again. `lost` and `duplicated` of a judgement are lower bounds.
     """
 
-    __slots__ = ("_attached", "_certain", "_current", "_deferred", "_guess", "_high", "_hole", "_last", "_read_as",
+    __slots__ = ("_attached", "_certain", "_current", "_deferred", "_high", "_hole", "_last", "_read_as",
                  "_recycled", "_rewind", "_rewind_unique", "_rewind_unsure", "_skipped", "_todo", "_unnumbered",
                  "baseline", "cursor", "duplicated", "outstanding", "parsed", "session", "struck")  # fmt: skip
 
@@ -111,8 +111,7 @@ class Resume:
         """The cursor was of the newest epoch when the resume opened."""
         self.cursor = cursor
         self.baseline = found
-        self._guess = session.evidence.dialect or guess(cursor)
-        self._read_as = self._dialect()
+        self._read_as = session.evidence.dialect or guess(cursor)
         self.parsed = self._read_as.parse(cursor)
         self._last: EventId | None = self.parsed
         """The newest id on this connection, beginning with the cursor."""
@@ -529,7 +528,7 @@ class Resume:
     # ---- small questions
 
     def _dialect(self) -> Dialect:
-        return self.session.evidence.dialect or self._guess
+        return self.session.evidence.dialect or self._read_as
 
     def _parse(self, shown: Shown) -> EventId | None:
         assert shown.id is not None

@@ -77,11 +77,10 @@ class Exchange:
         self.drops_session = False
         """The request goes upstream without its session: an `initialize` that carries a dead one."""
         self.relay: Relay | None = None
-        session = None if request.session is None else ledger.find(upstream, request.session, now)
-        self.session: Session | None = session
-        if session is not None:
-            session.exchanges[self] = None
-        self._was_ended = session is not None and session.ended
+        self.session: Session | None = None
+        if request.session is not None:
+            self._join(ledger.find(upstream, request.session, now))
+        self._was_ended = self.session is not None and self.session.ended
 
     def _join(self, session: Session | None) -> None:
         """The exchange belongs to this session, and is cut with it."""

@@ -61,21 +61,8 @@ class Dialect:
     `hex` (hexadecimal sequence), `ms` with optional `n` (decimal) or `n36` (base 36) counter.
     """
 
-    __slots__ = (
-        "_bare",
-        "_groups",
-        "_simple",
-        "base64_tags",
-        "cls",
-        "first",
-        "inclusive",
-        "live_first",
-        "match",
-        "name",
-        "never_repeats",
-        "per_stream",
-        "unique",
-    )  # fmt: skip
+    __slots__ = ("_bare", "_groups", "_simple", "base64_tags", "cls", "first", "inclusive", "live_first",
+                 "match", "name", "never_repeats", "per_stream", "unique")  # fmt: skip
 
     def __init__(
         self,

@@ -310,11 +310,8 @@ class Session:
     def _may_hold(self, id_word: int) -> list[Stream]:
         """The streams whose log of this epoch may hold the id: a quick look at all, before a close one at few."""
         needle, epoch = packed(id_word), self.epoch
-        return [
-            stream
-            for stream in self.streams.values()
-            if (log := stream.log).epoch == epoch and needle in log.ids.tobytes()
-        ]
+        streams = self.streams.values()
+        return [s for s in streams if s.log.epoch == epoch and s.log.may_hold(needle)]
 
     def elsewhere(
         self, parsed: EventId | None, id_word: int, word: int, beside: Stream
@@ -386,9 +383,7 @@ class Session:
         if log.epoch != self.epoch:
             stream.former.append(log)
             if len(stream.former) > _FORMER_LOGS:
-                forgotten = _ENTRY_BYTES * len(stream.former.pop(0))
-                if stream.serial in self.streams:
-                    self._grow(-forgotten)
+                self._grow_in(stream, -_ENTRY_BYTES * len(stream.former.pop(0)))
                 self.complete = False
             log = stream.log = Log(self.epoch)
             stream.last = None
@@ -473,11 +468,16 @@ class Session:
         return any(last is not None and last.seq[0] >= low for last in rivals)
 
     def _place(self, stream: Stream, log: Log, id_word: int, word: int) -> None:
-        if not log.append(id_word, word, self.bounds.ids_per_stream):
+        if log.append(id_word, word, self.bounds.ids_per_stream):
+            self._grow_in(stream, _ENTRY_BYTES)
+        else:
             self.complete = False
-        elif stream.serial in self.streams:  # else it had to make room, still open, and counts for nothing
-            self.bytes += _ENTRY_BYTES
-            self.upstream.bytes += _ENTRY_BYTES
+
+    def _grow_in(self, stream: Stream, n: int) -> None:
+        """A log of this stream grew; it counts for nothing once the stream had to make room, still open."""
+        if stream.serial in self.streams:
+            self.bytes += n
+            self.upstream.bytes += n
 
     # ---- requests in flight
 

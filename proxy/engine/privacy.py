@@ -7,20 +7,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from hashlib import blake2b
+from typing import TypeVar
 
 _CACHED_LENGTH = 256
-"""Longer ids are hashed anew each time: a peer controls their length, and the cache must stay bounded."""
 
 _HASHED = re.compile("s_[0-9a-f]{12}")
 
 
+Id = TypeVar("Id", str, bytes, str | bytes)
+Result = TypeVar("Result")
+
+
+def cached_if_short(entries: int) -> Callable[[Callable[[Id], Result]], Callable[[Id], Result]]:
+    """Remember what a function made of so many ids; a peer controls their length, so long ones are not kept."""
+
+    def decorated(make: Callable[[Id], Result]) -> Callable[[Id], Result]:
+        kept = lru_cache(maxsize=entries)(make)
+
+        @wraps(make)
+        def remembered(raw: Id) -> Result:
+            return make(raw) if len(raw) > _CACHED_LENGTH else kept(raw)
+
+        return remembered
+
+    return decorated
+
+
+@cached_if_short(8192)
 def hash_session(raw: str | bytes) -> str:
     """`s_` and 12 hex digits of BLAKE2b over the raw session id; text counts as its UTF-8 bytes."""
-    if len(raw) > _CACHED_LENGTH:
-        return _hash(raw)
-    return _hash_cached(raw)
+    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
+    return f"s_{blake2b(data, digest_size=6).hexdigest()}"
 
 
 def of_hash(hashed: str) -> Callable[[bytes], bool] | None:
@@ -29,11 +48,3 @@ def of_hash(hashed: str) -> Callable[[bytes], bool] | None:
         return None
     wanted = bytes.fromhex(hashed[2:])
     return lambda raw: blake2b(raw, digest_size=6).digest() == wanted
-
-
-def _hash(raw: str | bytes) -> str:
-    data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
-    return f"s_{blake2b(data, digest_size=6).hexdigest()}"
-
-
-_hash_cached = lru_cache(maxsize=8192)(_hash)

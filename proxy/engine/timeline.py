@@ -16,8 +16,6 @@ CONNECTIONS = 12
 POINTS = 32
 CONNECTION_BYTES = 800
 """What one counts for in the ledger: with all its samples, and a verdict."""
-_WHOLE = 8
-"""The first samples, which are wanted as they come; but of a call's own stream only the very first."""
 _CALL_EVERY_S = 0.02
 """Between two samples of a call's own stream, beside its last: most calls are over by then."""
 _SHOWN_BYTES = 128
@@ -42,7 +40,6 @@ class Connection:
 
     __slots__ = (
         "_every",
-        "_whole",
         "cause",
         "closed_at",
         "due",
@@ -80,7 +77,7 @@ class Connection:
         """When the next sample is wanted."""
         self.times = array("d")
         self.positions = array("d")
-        self._every, self._whole = (_CALL_EVERY_S, 1) if kind is AttachmentKind.POST else (0.0, _WHOLE)
+        self._every = _CALL_EVERY_S if kind is AttachmentKind.POST else 0.0
 
     def mark(self, position: int, now: float) -> None:
         """The newest id stands at `position`. Thinned by half when there are too many samples.
@@ -96,7 +93,7 @@ class Connection:
             # The first stays; the last does too, being at an odd place.
             self.times, self.positions = times[:1] + times[1::2], positions[:1] + positions[1::2]
             self._every = max(2 * self._every, (now - times[0]) / POINTS)
-        self.due = now + self._every if len(times) >= self._whole else now
+        self.due = now + self._every
 
     def finish(self, now: float, cause: CloseCause | None, events: int) -> None:
         """The connection is over."""

@@ -153,8 +153,6 @@ class Call:
 
     def cancel(self) -> None:
         """Give up: the upstream connection is closed at once, the sink is not called again."""
-        if self.state is CallState.OVER:
-            return
         connection, connecting = self._connection, self._connecting
         self.over()
         if connection is not None:

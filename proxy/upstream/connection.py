@@ -99,8 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         """Loop time since when it carries no call."""
         self.peer: str | None = None
-        self.unread: select.poll | None = None
-        """Asks the kernel whether something has come that was not read; the pool's, made when it is first idle."""
+        self.unread = select.poll()
+        """Asks the kernel whether something has come that was not read."""
 
     # What the pool asks.
 

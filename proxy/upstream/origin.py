@@ -137,6 +137,7 @@ class Origin:
         self._open.add(connection)
         sock = transport.get_extra_info("socket")
         connection.fd = sock.fileno()
+        connection.unread.register(connection.fd, select.POLLIN)
         if self.address.scheme == "unix":
             connection.peer = str(self.address)
             return
@@ -156,9 +157,6 @@ class Origin:
         """Keep it for the next request."""
         loop = self._loop
         assert loop is not None  # a connection is made by a request
-        if connection.unread is None:
-            connection.unread = select.poll()
-            connection.unread.register(connection.fd, select.POLLIN)
         connection.idle_since = loop.time()
         self._idle[connection] = None
         if self._sweeper is None:
@@ -186,7 +184,7 @@ class Origin:
 
     def _silent(self, connection: Connection) -> bool:
         """Whether no byte, EOF or error waits in the kernel that the event loop has yet to see."""
-        return not connection.closing and connection.unread is not None and not connection.unread.poll(0)
+        return not connection.closing and not connection.unread.poll(0)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close what has been idle too long: one timer for the whole pool."""

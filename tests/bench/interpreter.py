@@ -1,7 +1,7 @@
 """Which Python runs forkwatch while it is measured: by default the distribution's, where that is new enough.
 
 Distributions and container images build theirs with profile-guided optimisation; what `pyenv install` builds has
-none, and relays a fifth dearer. What it needs is installed under `.bench/`, from the project's own pins.
+none, and relays a quarter dearer. What it needs is installed under `.bench/`, from the project's own pins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 DISTRIBUTION = Path("/usr/bin/python3")
 HOME = ROOT / ".bench" / "python"
-INSTALL_S = 300
+INSTALL_S = 300.0
 
 
 def chosen(wanted: str | None) -> str:
@@ -49,33 +49,31 @@ def _new_enough(python: Path) -> bool:
 
 
 def _prepared(python: Path) -> str:
-    """An environment of `python` with the dependencies of the project, made unless it is there."""
     home = HOME / python.resolve().name
-    ours, mark = home / "bin" / "python", home / ".installed"
-    wanted = "\n".join(_project()["dependencies"])
-    if mark.exists() and mark.read_text() == wanted:
-        return str(ours)
-    print(f"bench: preparing {python} in {home.relative_to(ROOT)}", file=sys.stderr, flush=True)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(ours),
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
-    pip += ["-c", str(ROOT / "constraints.txt"), *wanted.splitlines()]
+    return install(python, home, _project()["dependencies"], ROOT / "constraints.txt")
+
+
+def install(python: Path, home: Path, wanted: list[str], constraints: Path | None) -> str:
+    """An environment of `python` at `home` with these packages, made unless it is there; its interpreter.
+
+    RuntimeError, with pip's words, if that fails.
+    """
+    ours, mark = str(home / "bin" / "python"), home / ".installed"
+    versions = "\n".join([str(python), *wanted, constraints.read_text() if constraints else ""])
+    if mark.exists() and mark.read_text() == versions:
+        return ours
+    print(f"bench: installing {wanted[0]} … into {home.relative_to(ROOT)}", file=sys.stderr, flush=True)
+    pip = [sys.executable, "-m", "pip", "--python", ours, "install", "--quiet", "--disable-pip-version-check"]
+    pip += ["-c", str(constraints)] if constraints else []
     try:
         # Without pip of its own: Debian has that in another package.
-        for argv in ([str(python), "-m", "venv", "--clear", "--without-pip", str(home)], pip):
+        for argv in ([str(python), "-m", "venv", "--clear", "--without-pip", str(home)], [*pip, *wanted]):
             subprocess.run(argv, check=True, capture_output=True, text=True, timeout=INSTALL_S)
     except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        words = str(getattr(error, "stderr", "") or error).strip().splitlines()
-        raise RuntimeError(words[-1] if words else str(error)) from error
-    mark.write_text(wanted)
-    return str(ours)
+        said = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        raise RuntimeError(next((line for line in said if line.startswith("ERROR")), said[-1])) from error
+    mark.write_text(versions)
+    return ours
 
 
 def _project() -> dict[str, Any]:

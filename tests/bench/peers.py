@@ -26,13 +26,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.bench import relay
+from tests.bench import interpreter, relay
 from tests.bench.mcp_client import FAILURES, CallFailed, opened, run_load
 
 PEERS = relay.HERE.parent / "peers"
 REQUIREMENTS = relay.HERE / "requirements-peers.txt"
 INSTALLED = relay.ROOT / ".bench"
-INSTALL_S = 300.0
 START_S = 30.0
 SESSIONS = 4
 WARM_S = 0.5
@@ -75,21 +74,11 @@ def say(words: str) -> None:
 
 def install(package: str, wanted: str) -> None:
     """Make the package's environment, unless it is there in this version; LeftOut with pip's words if it fails."""
-    home = INSTALLED / package
-    mark, constraint = home / ".installed", PEERS / f"requirements-{CONSTRAINTS.get(package)}.txt"
-    versions = wanted + (constraint.read_text() if constraint.exists() else "")
-    if mark.exists() and mark.read_text() == versions:
-        return
-    say(f"installing {wanted} into {home.relative_to(relay.ROOT)}")
-    pip = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted]
-    pip += ["-c", str(constraint)] if constraint.exists() else []
+    constraints = PEERS / f"requirements-{CONSTRAINTS[package]}.txt" if package in CONSTRAINTS else None
     try:
-        for argv in ([sys.executable, "-m", "venv", str(home)], pip):
-            subprocess.run(argv, check=True, capture_output=True, text=True, timeout=INSTALL_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        words = [line for line in str(error.stderr).splitlines() if line.startswith("ERROR")]
-        raise LeftOut(words[-1] if words else str(error)) from error
-    mark.write_text(versions)
+        interpreter.install(Path(sys.executable), INSTALLED / package, [wanted], constraints)
+    except RuntimeError as error:
+        raise LeftOut(str(error)) from error
 
 
 def prepared(names: list[str]) -> list[str]:
