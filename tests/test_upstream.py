@@ -92,6 +92,22 @@ async def test_idle_connection_is_too_old_though_the_timer_is_late() -> None:
 
 
 @on_both_loops
+async def test_an_idle_limit_that_the_clock_cannot_tell_from_none() -> None:
+    """A clock of whole milliseconds says that no time has passed: nothing is reused for that."""
+    async with served(keepalive_s=0.000_9) as (upstream, to):
+        sinks = [Recorder() for _ in range(8)]
+        for sink in sinks:
+            get(to, sink)
+        for _ in sinks:
+            (await upstream.accepted()).send(EMPTY)
+        for sink in sinks:
+            await sink.over()
+            get(to, Recorder())  # in the turn in which another's connection has become idle
+        for _ in sinks:
+            await upstream.accepted()
+
+
+@on_both_loops
 async def test_no_keepalive() -> None:
     """With an idle limit of 0 every connection carries one request."""
     async with served(keepalive_s=0) as (upstream, to):

@@ -33,8 +33,8 @@ _read_buffer = memoryview(bytearray(_READ_BYTES))
 # Shared: what a read brought is handed on before the next one. Its size bounds how long one stream of tiny
 # events keeps all others waiting.
 
-_TIMER_SLACK_S = 0.001
-# uvloop rounds timers to whole milliseconds and may call a little early.
+CLOCK_STEP_S = 0.001
+# uvloop's time goes in whole milliseconds: a timer may call, and an age be, a little short.
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         if limit_s is None:
             return
         due = (call.started if in_head else self._last_read) + limit_s
-        if now + _TIMER_SLACK_S < due:
+        if now + CLOCK_STEP_S < due:
             self._arm(due)
         elif in_head:
             text = f"the upstream sent no response head within {limit_s:g} s"

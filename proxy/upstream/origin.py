@@ -17,7 +17,7 @@ from proxy.errors import Draining, ProxyError, UpstreamTimeout, UpstreamUnreacha
 from proxy.sockets import keep_alive
 from proxy.upstream.address import Address
 from proxy.upstream.call import Call, Sink
-from proxy.upstream.connection import Connection, Limits
+from proxy.upstream.connection import CLOCK_STEP_S, Connection, Limits
 from proxy.upstream.wire import Headers, encode_head, is_chunked
 
 _TLS_SHUTDOWN_S = 1.0
@@ -177,7 +177,8 @@ class Origin:
         """The idle connection used last, if it is fresh and silent. Writes nothing to find out."""
         while self._idle:
             connection, _ = self._idle.popitem()
-            if now - connection.idle_since < self._keepalive_s and self._silent(connection):
+            age = now - connection.idle_since + CLOCK_STEP_S
+            if age < self._keepalive_s and self._silent(connection):
                 return connection
             connection.abort()
         return None
