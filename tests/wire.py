@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forkwatch_process import Forkwatch
-from tests.scripted_upstream import PATIENCE_S, Peer, Upstream, listening
+from tests.scripted_upstream import PATIENCE_S, Peer, Upstream, abort, listening
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -188,7 +188,7 @@ class Client:
     async def closed(self) -> bytes:
         """Wait until the proxy has closed; returns what it sent before."""
         async with asyncio.timeout(PATIENCE_S):
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(ConnectionError):
                 return await self.reader.read()
         return b""
 
@@ -245,10 +245,10 @@ class Lab:
             yield self
         finally:
             for client in self.clients:
-                client.writer.transport.abort()
+                abort(client.writer)
             self.clients.clear()
             for peer in self.upstream.peers:
-                peer.writer.transport.abort()
+                abort(peer.writer)
             self.upstream.peers.clear()
             while not self.upstream.queue.empty():
                 self.upstream.queue.get_nowait()
