@@ -99,6 +99,11 @@ class Phase(Enum):
     """The end has been written, the client was cut off, or it left."""
 
 
+# On Python 3.11 an enum's member costs as much as a call each time it is looked up on its class.
+_WAITING, _STREAMING, _OVER = Phase.WAITING, Phase.STREAMING, Phase.OVER
+_POST, _GET = AttachmentKind.POST, AttachmentKind.GET
+
+
 class Forward:
     """One exchange between a client's connection and an upstream."""
 
@@ -116,7 +121,7 @@ class Forward:
         self._transport = connection.transport
         self._request = request
         self._loop = connection.loop
-        self._phase = Phase.WAITING
+        self._phase = _WAITING
         self._exchange: Exchange | None = None
         self._call: Call | None = None
         self._chunked = False
@@ -167,7 +172,7 @@ class Forward:
                 self._services.ledger.overlook(route.state, head.session)
         if self._exchange is not None:
             self._ask(self._exchange.began, now)
-        if self._phase is Phase.OVER:
+        if self._phase is _OVER:
             return
         body = request.body
         if self._exchange is not None and self._exchange.needs_upload and not body.complete:
@@ -183,7 +188,7 @@ class Forward:
             self._ask(exchange.uploaded, body if small else None)
         elif exchange is not None and exchange.needs_upload:
             self._ask(exchange.uploaded, None)
-        if self._phase is Phase.OVER:
+        if self._phase is _OVER:
             return
         fields = head.fields
         if exchange is not None and exchange.drops_session:
@@ -267,14 +272,14 @@ class Forward:
 
     def informational(self, head: ResponseHead) -> None:
         """A 1xx: passed on to clients that know them."""
-        if self._phase is Phase.WAITING and not self._request.old:
+        if self._phase is _WAITING and not self._request.old:
             lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason)]
             lines += [b"%b: %b" % field for field in head.headers]
             self._write(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def received(self, head: ResponseHead | None, body: bytes, ended: bool) -> None:
         """What one read of the upstream brought: it leaves in one write. One in so many is timed."""
-        if self._phase is Phase.OVER:
+        if self._phase is _OVER:
             return
         counters = self._route.counters
         counters.reads_to_sample -= 1
@@ -291,9 +296,9 @@ class Forward:
         batch = self._batch = []
         if head is not None:
             self._begin(head)
-        if body and self._phase is Phase.STREAMING:
+        if body and self._phase is _STREAMING:
             self._body(body)
-        if ended and self._phase is Phase.STREAMING:
+        if ended and self._phase is _STREAMING:
             self._end()
         self._batch = None
         if batch:
@@ -301,7 +306,7 @@ class Forward:
 
     def failed(self, error: ProxyError) -> None:
         """The upstream could not be reached, or broke off: the client learns it in kind."""
-        if self._phase is Phase.OVER:
+        if self._phase is _OVER:
             return
         began = self.began
         services = self._services
@@ -335,19 +340,19 @@ class Forward:
 
     def client_left(self) -> None:
         """The client's connection is gone: so is the upstream's, at once."""
-        if self._phase is not Phase.OVER:
+        if self._phase is not _OVER:
             self._over()
             self._ask_ended(Ending.CLIENT_LEFT)
 
     def drain(self, *, clean: bool) -> None:
         """The proxy stops: end the answer, cleanly or not, and give up the upstream's."""
-        if self._phase is not Phase.OVER:
+        if self._phase is not _OVER:
             self._stop(CloseCause.PROXY_DRAIN, Draining("the proxy is stopping"), clean=clean)
 
     def _broke(self, error: Exception) -> None:
         """Carrying the exchange itself failed: the client sees that its answer is not whole."""
         self._failed_open("relay", error)
-        if self._phase is not Phase.OVER:
+        if self._phase is not _OVER:
             self._stop(CloseCause.PROXY_ERROR, ProxyError("the proxy failed on this request"), clean=False)
 
     def _stop(self, cause: CloseCause, error: ProxyError, *, clean: bool) -> None:
@@ -372,12 +377,12 @@ class Forward:
     @property
     def began(self) -> bool:
         """Whether a part of the answer has been written."""
-        return self._phase is not Phase.WAITING
+        return self._phase is not _WAITING
 
     @property
     def standalone(self) -> bool:
         """Whether this is an open event stream that answers a GET."""
-        return self._phase is Phase.STREAMING and self._request.method == "GET" and self._unbounded
+        return self._phase is _STREAMING and self._request.method == "GET" and self._unbounded
 
     # ---- the answer
 
@@ -404,7 +409,7 @@ class Forward:
         if any(isinstance(command, _INSTEAD) for command in commands):
             self._perform(commands)
             return
-        self._phase = Phase.STREAMING
+        self._phase = _STREAMING
         route.counters.count_request(request.method, head.status)
         if found.is_json and not head.bodiless and not found.encoded and 200 <= head.status < 300:
             self._answer_body = bytearray()
@@ -422,14 +427,15 @@ class Forward:
         if unbounded and old:
             self.keep_alive = False
         lines = [b"HTTP/1.%d %d %b" % (0 if old else 1, head.status, head.reason)]
-        lines += [b"%b: %b" % field for field in fields]
+        lines += map(b": ".join, fields)
         if self._chunked:
             lines.append(b"Transfer-Encoding: chunked")
         if not self.keep_alive:
             lines.append(b"Connection: close")
         elif old:
             lines.append(b"Connection: keep-alive")
-        self._write(b"\r\n".join(lines) + b"\r\n\r\n")
+        lines += (b"", b"")
+        self._write(b"\r\n".join(lines))
 
     def _body(self, body: bytes) -> None:
         """Send a part of the body on; the engine looks at it before that only where it may rewrite it."""
@@ -442,7 +448,7 @@ class Forward:
         counters = self._route.counters
         counters.stream_bytes += len(body)
         if not relay.rewrites:
-            self._write(self._framed(body))
+            self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
         try:
             commands = relay.receive(body, self._services.clock())
         except Exception as error:
@@ -459,9 +465,9 @@ class Forward:
 
     def _count_events(self, kind: AttachmentKind, n: int) -> None:
         counters = self._route.counters
-        if kind is AttachmentKind.POST:
+        if kind is _POST:
             counters.events_relayed_post += n
-        elif kind is AttachmentKind.GET:
+        elif kind is _GET:
             counters.events_relayed_get += n
         else:
             counters.events_relayed_resume += n
@@ -478,7 +484,7 @@ class Forward:
         if self._answer_body and self._exchange is not None:
             self._ask(self._exchange.answered, bytes(self._answer_body))
         self._ask_ended(Ending.CLEAN)
-        if self._phase is Phase.STREAMING:
+        if self._phase is _STREAMING:
             if self._chunked:
                 self._write(_LAST_CHUNK)
             self._over()
@@ -486,13 +492,13 @@ class Forward:
     @property
     def _over_already(self) -> bool:
         """Whether the engine has ended the answer itself, when asked."""
-        return self._phase is Phase.OVER
+        return self._phase is _OVER
 
     def _over(self) -> None:
         """Nothing more is written; the upstream's part is given up if it goes on; the connection goes on."""
-        if self._phase is Phase.OVER:
+        if self._phase is _OVER:
             return
-        self._phase = Phase.OVER
+        self._phase = _OVER
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -560,7 +566,7 @@ class Forward:
                 case Report():
                     self._report(command.item)
                 case Send():
-                    if self._phase is Phase.STREAMING:
+                    if self._phase is _STREAMING:
                         self._write(self._framed(command.data))
                 case WakeAfter():
                     if self._timer is not None:
@@ -586,7 +592,7 @@ class Forward:
 
     def _finish(self) -> None:
         """A verdict ends this answer cleanly."""
-        if self._phase is not Phase.STREAMING:
+        if self._phase is not _STREAMING:
             return
         if self._chunked:
             self._write(_LAST_CHUNK)
@@ -597,7 +603,7 @@ class Forward:
 
     def _respond(self, answer: Respond) -> None:
         """Answer in the upstream's place."""
-        if self._phase is not Phase.WAITING:
+        if self._phase is not _WAITING:
             return
         old = self._request.old
         cors = self._route.cors.fields(self._origin_header)
@@ -627,7 +633,7 @@ class Forward:
 
     def _wake(self) -> None:
         self._timer = None
-        if self._phase is Phase.STREAMING and self._exchange is not None:
+        if self._phase is _STREAMING and self._exchange is not None:
             self._ask(self._exchange.wake, self._services.clock())
 
     def _fail_open(self, error: Exception) -> bytes:

@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from hashlib import blake2b
 from typing import BinaryIO, Literal, Protocol
 
@@ -74,6 +75,9 @@ EVENT_ID_KEYS = frozenset({"cursor", "high", "first_id", "last_id", "got"})
 EVENT_ID_CHARS = 128
 TEXT_CHARS = 512
 
+_INT64 = 1 << 63
+"""An integer of JSON as our serialiser writes it is smaller."""
+
 # JSON escapes the C0 controls by itself. DEL, the C1 controls and the separators that some readers
 # take for a line end are legal JSON but not safe to print; lone surrogates are not even UTF-8.
 _UNSAFE = {
@@ -130,7 +134,7 @@ class Log:
     def apply(self, settings: LogSettings) -> None:
         """Write by these settings from now on."""
         self._shape, self._render = self._lines(settings)
-        self._least = LEVELS.index(settings.level)
+        self._written = frozenset(LEVELS[LEVELS.index(settings.level) :])
 
     def _lines(self, settings: LogSettings) -> tuple[_Shape, Processor]:
         terminal = self._stream.isatty()
@@ -155,6 +159,10 @@ class Log:
 
         An unknown event or key is a mistake of ours and fails an assertion; no value raises.
         """
+        self.write(name, level, fields)
+
+    def write(self, name: str, level: Level, fields: dict[str, object]) -> None:
+        """As `event`, of fields that are already put together; they are used up."""
         assert name in _KEYS, f"{name} is not in the catalogue of events"
         assert fields.keys() <= _KEYS[name], f"{name} has no keys {sorted(fields.keys() - _KEYS[name])}"
         if not self.writes(level):
@@ -169,7 +177,7 @@ class Log:
 
     def writes(self, level: Level) -> bool:
         """Whether lines of `level` are written: what only they tell need not be put together otherwise."""
-        return LEVELS.index(level) >= self._least
+        return level in self._written
 
     def close(self) -> bool:
         """Write what is queued, for a second at most. Whether all of it was written. Idempotent."""
@@ -246,7 +254,8 @@ class _Shape:
             if value := fields.pop(key, None):
                 shaped[key] = self._session(value) if key == "session" else self._value(value)
         for key, value in fields.items():
-            if value is None or type(value) is float:
+            kind = type(value)
+            if value is None or kind is float or (kind is int and -_INT64 < value < _INT64):
                 shaped[key] = value
             elif key in EVENT_ID_KEYS:
                 shaped[key] = self._event_id(value)
@@ -276,13 +285,16 @@ class _Shape:
 
     def _value(self, value: object) -> object:
         # In the order of how often they come; a match statement costs twice as much.
+        if type(value) is str and len(value) <= TEXT_CHARS and value.isprintable():
+            return value
+        if isinstance(value, StrEnum):
+            return str.__str__(value)  # a word of ours
         if isinstance(value, str):
             return self._text(value)
         if value is None or isinstance(value, float | bool):
             return value
         if isinstance(value, int):
-            # JSON as our serialiser writes it ends at 64 bits.
-            return value if value.bit_length() < 64 else str(value)
+            return value if -_INT64 < value < _INT64 else str(value)
         if isinstance(value, list | tuple):
             return [self._value(item) for item in value]
         if isinstance(value, BaseException):

@@ -340,7 +340,8 @@ class Reporter:
     ) -> None:
         """Log `event` unless the same was said often enough."""
         if (repeated := self._repeated(event, key, now)) is not None:
-            self._log.event(event, level=level, **fields, **repeated)
+            fields.update(repeated)
+            self._log.write(event, level, fields)
 
     def _repeated(self, event: str, key: Hashable, now: float) -> dict[str, int] | None:
         """The field of `event` that says how many like it went unsaid, if any did; None if this one does, too."""

@@ -13,6 +13,8 @@ from proxy.engine.ids import INTEGER, EventId, IdClass, compare
 from proxy.engine.ledger import Session, Stream
 from proxy.engine.log import Known, known
 
+_OPAQUE, _TIMED, _POST = IdClass.OPAQUE, IdClass.TIMED, AttachmentKind.POST
+
 
 class Attachment:
     """Records what one connection of `session` shows into `stream`, frame by frame.
@@ -26,7 +28,7 @@ class Attachment:
         self.session = session
         self.stream = stream
         self.kind = kind
-        self._settled = kind is AttachmentKind.POST
+        self._settled = kind is _POST
         """No replay can come any more: this connection has brought a new id, or is a POST's."""
         self._appended = False
         self._last: EventId | None = None
@@ -50,7 +52,7 @@ class Attachment:
     def position(self) -> int | None:
         """Where the newest id stands, as `Session.position` says it; None if this does not know offhand."""
         last, dialect = self._last, self.session.evidence.dialect
-        if last is not None and dialect is not None and dialect.cls is not IdClass.TIMED:
+        if last is not None and dialect is not None and dialect.cls is not _TIMED:
             return last.seq[0]
         return None
 
@@ -64,7 +66,7 @@ class Attachment:
         dialect = session.evidence.dialect
         if not self._settled or dialect is None or log.epoch != session.epoch:
             return False
-        if dialect.cls is IdClass.OPAQUE:
+        if dialect.cls is _OPAQUE:
             if dialect.unique and session.upstream.owners.who(id_word) == session.number:
                 return False
             session.append(stream, raw, id_word, word, None, None)
@@ -159,7 +161,7 @@ class Attachment:
 
     def _comes_before(self, parsed: EventId | None) -> bool:
         dialect = self.session.evidence.dialect
-        if dialect is None or dialect.cls is IdClass.TIMED:
+        if dialect is None or dialect.cls is _TIMED:
             return False
         return compare(parsed, self.stream.last, dialect) == -1
 

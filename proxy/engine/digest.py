@@ -49,7 +49,8 @@ _SOON = 256
 # How the canonical text shows an integral float: a number stands before one of `,]}` or ends the text.
 _SMALL_FLOAT = re.compile(rb"\.0(?:[,\]}]|\Z)")
 _LARGE_FLOAT = re.compile(rb"e\+1[6-9](?:[,\]}]|\Z)")
-_PLUS = 0x2B  # its exponent; looked for first, being ten times cheaper
+_PLUS = 0x2B  # its exponent
+# A part of each is looked for first, being ten times cheaper.
 _INT_RANGE = (-(2**63), 2**64)  # what `parse` reads as an integer, if it is written as one
 
 
@@ -131,7 +132,7 @@ def _word(value: object) -> int:
         text = orjson.dumps(value, None, orjson.OPT_SORT_KEYS)
         if (
             text.find(b":null") >= 0
-            or _SMALL_FLOAT.search(text) is not None
+            or (text.find(b".0") >= 0 and _SMALL_FLOAT.search(text) is not None)
             or (_PLUS in text and _LARGE_FLOAT.search(text) is not None)
         ):
             text = orjson.dumps(_plain(value), None, orjson.OPT_SORT_KEYS)

@@ -39,6 +39,8 @@ _NOTED = frozenset(
     }
 )
 """The request fields that say something to the proxy itself."""
+_TOLD = frozenset({b"content-encoding", b"content-type", b"mcp-session-id", b"x-accel-buffering"})
+"""The response fields that do, beside the one that names the replica."""
 
 
 @dataclass(slots=True)
@@ -132,6 +134,8 @@ def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields
     head = ResponseFields(fields)
     buffering = False
     for key, (_, value) in zip(keys, fields, strict=True):
+        if key not in _TOLD and key != replica_header:
+            continue
         if key == b"content-type":
             kind = value.partition(b";")[0].strip().lower()
             head.is_stream = kind == b"text/event-stream"
@@ -150,16 +154,19 @@ def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields
 
 
 def _end_to_end(raw: Fields, keys: list[bytes]) -> tuple[Fields, list[bytes]]:
-    """The fields without the hop-by-hop ones and those that `Connection` names, and their `keys`."""
+    """The fields without the hop-by-hop ones and those that `Connection` names, and their `keys`: the list given."""
     if _HOP_BY_HOP.isdisjoint(keys):
         return list(raw), keys
     dropped: frozenset[bytes] = _HOP_BY_HOP
-    for key, (_, value) in zip(keys, raw, strict=True):
+    for key, (_, value) in zip(keys, raw, strict=True) if b"connection" in keys else ():
         if key == b"connection":
             named = {option.strip().lower() for option in value.split(b",")}
             dropped = dropped | (named - _NOT_HOP_BY_HOP)
-    kept = [i for i, key in enumerate(keys) if key not in dropped]
-    return [raw[i] for i in kept], [keys[i] for i in kept]
+    fields = list(raw)
+    for i in range(len(keys) - 1, -1, -1):
+        if keys[i] in dropped:
+            del fields[i], keys[i]
+    return fields, keys
 
 
 def _replace(fields: Fields, keys: list[bytes], key: bytes, name: bytes, value: bytes) -> None:

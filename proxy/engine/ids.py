@@ -46,7 +46,7 @@ class EventId(NamedTuple):
     seq: tuple[int, ...]
 
 
-_OPAQUE = IdClass.OPAQUE
+_OPAQUE, _CONTIGUOUS = IdClass.OPAQUE, IdClass.CONTIGUOUS
 _MOST_DIGITS = 18
 _BARE = r"(?P<seq>\d{1,18})"
 """Bare integers: read without the pattern, which costs three times as much."""
@@ -61,8 +61,9 @@ class Dialect:
     `hex` (hexadecimal sequence), `ms` with optional `n` (decimal) or `n36` (base 36) counter.
     """
 
-    __slots__ = ("_bare", "_groups", "_simple", "base64_tags", "cls", "first", "inclusive", "live_first",
-                 "match", "name", "never_repeats", "per_stream", "unique")  # fmt: skip
+    __slots__ = ("_bare", "_epoch_at", "_groups", "_seq_at", "_session_at", "_stream_at", "base64_tags", "claimed",
+                 "cls", "first", "inclusive", "live_first", "match", "name", "never_repeats", "per_stream",
+                 "unique")  # fmt: skip
 
     def __init__(
         self,
@@ -95,10 +96,13 @@ class Dialect:
         self.never_repeats = never_repeats
         """The same event has another id each time it is sent."""
         self.base64_tags = base64_tags
-        self._groups = compiled.groupindex
-        self._simple = "seq" in compiled.groupindex
-        """The place in the order is one decimal number."""
         self._bare = pattern == _BARE
+        self.claimed = unique or self._bare
+        """Which session has shown an id is remembered across the upstream."""
+        groups = self._groups = compiled.groupindex
+        # Where each part stands in a match, 0 for nowhere.
+        self._session_at, self._stream_at = groups.get("session", 0), groups.get("stream", 0)
+        self._epoch_at, self._seq_at = groups.get("epoch", 0), groups.get("seq", 0)
 
     def parse(self, raw: bytes) -> EventId | None:
         """The parts of `raw`, or None if it is not of this dialect or the dialect is opaque."""
@@ -110,13 +114,12 @@ class Dialect:
         found = self.match(raw)
         if found is None:
             return None
-        groups = self._groups
-        session = found["session"] if "session" in groups else None
-        stream = found["stream"] if "stream" in groups else None
+        session = found[self._session_at] if self._session_at else None
+        stream = found[self._stream_at] if self._stream_at else None
         if self.base64_tags:
             session = _unbase64(session)
-        epoch = found["epoch"] if "epoch" in groups else None
-        seq = (int(found["seq"]),) if self._simple else self._sequence(found)
+        epoch = found[self._epoch_at] if self._epoch_at else None
+        seq = (int(found[self._seq_at]),) if self._seq_at else self._sequence(found)
         return _made(EventId, (session, stream, epoch, seq))
 
     def _sequence(self, found: re.Match[bytes]) -> tuple[int, ...]:
@@ -362,9 +365,7 @@ class Evidence:
     @property
     def learns(self) -> bool:
         """Whether an id in order, with the tags of the one before, still says something new."""
-        return self.agreed < TRUST_AFTER or (
-            self.dialect is not None and self.dialect.cls is IdClass.CONTIGUOUS
-        )
+        return self.agreed < TRUST_AFTER or (self.dialect is not None and self.dialect.cls is _CONTIGUOUS)
 
     @property
     def convicts(self) -> bool:

@@ -218,12 +218,15 @@ class Session:
         """Begin a new stream; the least recently opened idle one makes room beyond the limit."""
         streams = self.streams
         if len(streams) >= self.bounds.streams_per_session:
-            idle = (s for s in streams.values() if not s.attachments)
-            self._forget(next(idle, next(iter(streams.values()))))
+            first = next(iter(streams.values()))
+            self._forget(first if not first.attachments else next(self._idle_streams(), first))
         self.serial += 1
         stream = streams[self.serial] = Stream(self.serial, kind, self.epoch)
         self._grow(_STREAM_BYTES)
         return stream
+
+    def _idle_streams(self) -> Iterator[Stream]:
+        return (stream for stream in self.streams.values() if not stream.attachments)
 
     def _forget(self, stream: Stream) -> None:
         del self.streams[stream.serial]
@@ -454,7 +457,9 @@ class Session:
         stream.last = parsed
         stream.shown += 1
         self.shown += 1
-        if word != PRIMING or self.evidence.dialect is INTEGER:  # a primed number is shown, too
+        dialect = self.evidence.dialect
+        if dialect is not None and dialect.claimed and (word != PRIMING or dialect is INTEGER):
+            # A primed number is shown, too.
             self.upstream.claim(self, id_word, parsed)
 
     def place_aside(self, stream: Stream, id_word: int, word: int = PRIMING) -> None:
@@ -468,10 +473,11 @@ class Session:
         return any(last is not None and last.seq[0] >= low for last in rivals)
 
     def _place(self, stream: Stream, log: Log, id_word: int, word: int) -> None:
-        if log.append(id_word, word, self.bounds.ids_per_stream):
-            self._grow_in(stream, _ENTRY_BYTES)
-        else:
+        if not log.append(id_word, word, self.bounds.ids_per_stream):
             self.complete = False
+        elif stream.serial in self.streams:  # as `_grow_in`, once for each id
+            self.bytes += _ENTRY_BYTES
+            self.upstream.bytes += _ENTRY_BYTES
 
     def _grow_in(self, stream: Stream, n: int) -> None:
         """A log of this stream grew; it counts for nothing once the stream had to make room, still open."""

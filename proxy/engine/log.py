@@ -49,7 +49,7 @@ class Log:
             ids.append(id_word)
             self.words.append(word)
             return True
-        beginning = self._beginning
+        beginning = min(_BEGINNING, len(ids) // 4)
         at = beginning + self.start
         ids[at] = id_word
         self.words[at] = word

@@ -70,6 +70,11 @@ class State(Enum):
     """The detector failed on it: it is over for the engine, while its bytes flow on."""
 
 
+# On Python 3.11 an enum's member costs as much as a call each time it is looked up on its class.
+LIVE, JUDGING, UNREADABLE = State.LIVE, State.JUDGING, State.UNREADABLE
+CUT, ENDED, ABANDONED = State.CUT, State.ENDED, State.ABANDONED
+
+
 class Resumption(NamedTuple):
     """What only a resumed connection has: its judging, and how things stood when it opened."""
 
@@ -96,7 +101,7 @@ class Relay:
     __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
                  "_malformed", "_nth", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
                  "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "_trace", "bytes", "events",
-                 "kind", "session", "stream")  # fmt: skip
+                 "kind", "rewrites", "session", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -118,16 +123,18 @@ class Relay:
         self._attachment = None if session is None else Attachment(session, stream, kind)
         self._resumption = resumption
         self._scanner = Scanner(shape=None if session is None else session.upstream.shape)
-        self._state = State.LIVE if readable else State.UNREADABLE
+        self._state = LIVE if readable else UNREADABLE
         self._outlet: Outlet | None = None
         """What leaves, where that is not simply what came: a resume in `annotate` or `enforce`."""
         if readable and resumption is not None:
-            self._state = State.JUDGING
+            self._state = JUDGING
             if resumption.policy.mode is not Mode.OBSERVE:
                 hold = resumption.policy.mode is Mode.ENFORCE
                 self._outlet = Outlet(self._scanner, hold=hold, gate_bytes=resumption.gate_bytes)
         self._sealed = self._outlet is None and (whole or not readable)
         """Nothing can be added: its length is promised, or a coding hides where."""
+        self.rewrites = self._outlet is not None
+        """Other bytes than the upstream's may leave: then no length can be promised, and `receive` says what leaves."""
         self._judged_early = False
         """The unfinished frame was too large for the gate and is judged already."""
         self._opened_at = now
@@ -150,13 +157,7 @@ class Relay:
     @property
     def judging(self) -> bool:
         """Whether a verdict is still to come."""
-        return self._state is State.JUDGING
-
-    @property
-    def rewrites(self) -> bool:
-        """Whether other bytes than the upstream's may leave: then no length can be promised, and `receive`
-        says what leaves."""
-        return self._outlet is not None
+        return self._state is JUDGING
 
     # ---- inputs
 
@@ -169,10 +170,10 @@ class Relay:
         self._nth = self.stream.connections
         if session is not None:
             self._trace = session.connect(self.stream, self.kind, now, self.stream.replica)
-            if self._state is State.UNREADABLE:
+            if self._state is UNREADABLE:
                 session.overlook()
         if resumption is not None:
-            judgement = resumption.resume.opened(encoded=self._state is State.UNREADABLE)
+            judgement = resumption.resume.opened(encoded=self._state is UNREADABLE)
             if judgement is not None:
                 self._judge(judgement, None, now)
             elif resumption.resume.waiting():
@@ -184,13 +185,13 @@ class Relay:
         if self._first_byte_at is None:
             self._first_byte_at = now
         self.bytes += len(chunk)
-        if self._state is State.UNREADABLE:
+        if self._state is UNREADABLE:
             return PASS
         if self._outlet is not None:
             self._receive_through(self._outlet, chunk, now)
             return self._take()
         for frame in self._scanner.feed(chunk):
-            if self._state is not State.LIVE or not self._pass(frame):
+            if self._state is not LIVE or not self._pass(frame):
                 self._frame(frame, now)
         trace = self._trace
         if trace is not None and now >= trace.due and self._last_id is not None and not self.judging:
@@ -202,7 +203,7 @@ class Relay:
     def wake(self, now: float) -> Sequence[Command]:
         """Time has passed, as asked by `WakeAfter`: silence on a resume is judged."""
         resumption = self._resumption
-        if self._state is not State.JUDGING or resumption is None:
+        if self._state is not JUDGING or resumption is None:
             return PASS
         deadlines = int((now - self._progress_at) / resumption.deadline_s + 1e-6)
         if deadlines >= 1:
@@ -214,12 +215,12 @@ class Relay:
 
     def cut(self, now: float) -> Sequence[Command]:
         """The session was quarantined by another exchange: the calls pending here fail, the stream ends."""
-        if self._state in (State.CUT, State.ENDED, State.ABANDONED) or self.session is None:
+        if self._state in (CUT, ENDED, ABANDONED) or self.session is None:
             return PASS
         if self.judging:
             self._report_judged(INTERRUPTED, Decision(Action.PASS, False), now)
             self._report_gate(now)
-        self._state = State.CUT
+        self._state = CUT
         self._out += self._closing(self._void())
         return self._take()
 
@@ -228,14 +229,14 @@ class Relay:
 
         The commands are to be performed before the response is ended.
         """
-        if self._state is State.ENDED:
+        if self._state is ENDED:
             return PASS
         if self.judging and self._resumption is not None:
             overdue = now - self._progress_at >= self._resumption.deadline_s
             superseded = self.stream.attachments > 1 or self.stream.connections > self._nth
             judgement = self._resumption.resume.ended(how, overdue=overdue, superseded=superseded)
             self._judge(judgement, None, now, gone=how is Ending.CLIENT_LEFT)
-        if self._state is State.CUT:
+        if self._state is CUT:
             how, cause = Ending.CLIENT_LEFT, CloseCause.PROXY_CUT
         elif self._outlet is not None:
             self._send(self._outlet.release_rest(now))
@@ -243,8 +244,8 @@ class Relay:
             self._raise(Finding.FRAME_TRUNCATED)
         if cause is None:
             cause = self._cause(how)
-        readable = self._state is not State.UNREADABLE
-        self._state = State.ENDED
+        readable = self._state is not UNREADABLE
+        self._state = ENDED
         if self.session is not None:
             self.session.upstream.shape = self._scanner.shape
         self._detach(how, now, readable=readable)
@@ -258,20 +259,20 @@ class Relay:
 
     def abandon(self) -> bytes:
         """The engine failed on this stream: let go of it without a word; returns what was held back."""
-        if self._state in (State.ENDED, State.ABANDONED):
+        if self._state in (ENDED, ABANDONED):
             return b""
-        self._state = State.ABANDONED
+        self._state = ABANDONED
         self.stream.attachments -= 1
         if self._trace is not None:
             self._trace.finish(self._opened_at, CloseCause.PROXY_ERROR, self.events)
         self._settle(self.stream.owed)
         self._let_go()
-        outlet, self._outlet = self._outlet, None
+        outlet, self._outlet, self.rewrites = self._outlet, None, False
         return b"" if outlet is None else outlet.release_rest(0.0)
 
     def abandoned(self, now: float) -> StreamClosed | None:
         """What is to be counted for a stream that `abandon` let go of; None if it was over before."""
-        return self._closed(CloseCause.PROXY_ERROR, now) if self._state is State.ABANDONED else None
+        return self._closed(CloseCause.PROXY_ERROR, now) if self._state is ABANDONED else None
 
     # ---- a resume in annotate or enforce
 
@@ -281,7 +282,7 @@ class Relay:
         for frame in self._scanner.feed(chunk):
             outlet.completed(frame)
             self._frame(frame, now)
-            if self._state is State.CUT:
+            if self._state is CUT:
                 return
         if self._scanner.malformed != self._malformed:
             self._report_malformed()
@@ -292,7 +293,7 @@ class Relay:
             return
         self._send(outlet.release(self._scanner.offset, now))
         if outlet.idle:
-            self._outlet = None  # judged: a raw copy from here on
+            self._outlet, self.rewrites = None, False  # judged: a raw copy from here on
 
     def _overflow(self, outlet: Outlet, now: float) -> None:
         """A frame is larger than the gate: judge it by what is known of it, then let it go."""
@@ -300,7 +301,7 @@ class Relay:
         raw = self._scanner.unfinished_id
         if raw:
             self._judge_frame(Shown(FrameKind.MESSAGE, raw, id_word(raw), UNKNOWN), None, now)
-        if self._state is not State.CUT:
+        if self._state is not CUT:
             self._send(outlet.release(self._scanner.offset, now))
 
     def _mark(self, judgement: Judgement, frame: Frame | None, now: float, *, annotate: bool) -> None:
@@ -331,7 +332,7 @@ class Relay:
         session, resumption = self.session, self._resumption
         assert session is not None
         assert resumption is not None
-        self._state = State.CUT
+        self._state = CUT
         self._out += quarantine.begin(session, judgement, resumption.cursor, now)
         if not gone:
             self._out += self._closing(self._cut_point(frame, now))
@@ -401,14 +402,14 @@ class Relay:
                         kind = FrameKind.NOTHING
                     elif message.trivial:  # what some servers replay a priming frame as
                         kind = FrameKind.PRIMING
-        judging, live = self._state is State.JUDGING, self._state is State.LIVE
+        judging, live = self._state is JUDGING, self._state is LIVE
         attachment = self._attachment
         if attachment is not None:
             of_id = 0 if raw is None else id_word(raw)
             plain = live and kind is FrameKind.MESSAGE and word != UNKNOWN
             if raw is None or not plain or not attachment.follow(raw, of_id, word):
                 self._judge_frame(Shown(kind, raw, of_id, word), frame, now)
-        if self._state is State.CUT:
+        if self._state is CUT:
             return  # not delivered
         if raw is not None:
             self._last_id = raw
@@ -441,7 +442,7 @@ class Relay:
         untold = evidence.dialect is None and self.stream.retry_ms == _RMCP_RETRY_MS
         if untold and shown.kind is FrameKind.PRIMING and shown.id == b"0":
             evidence.dialect = RMCP
-        if self._state is State.JUDGING and resumption is not None:
+        if self._state is JUDGING and resumption is not None:
             judged_early, self._judged_early = self._judged_early, frame is None
             judgement = None if judged_early else self._ask(resumption, shown, now)
             if judgement is not None:
@@ -449,7 +450,7 @@ class Relay:
                 if judgement.verdict is Verdict.CROSSED:
                     session.complete = False
                     return
-        if frame is None or self._state is State.CUT:
+        if frame is None or self._state is CUT:
             return
         raised = attachment.record(shown)
         if raised is not None:
@@ -474,8 +475,8 @@ class Relay:
         session, resumption = self.session, self._resumption
         assert session is not None
         assert resumption is not None
-        if self._state is State.JUDGING:
-            self._state = State.LIVE
+        if self._state is JUDGING:
+            self._state = LIVE
         policy = milder(resumption.policy, session.upstream.policy)
         decision = decide(policy, judgement, bool(session.in_flight))
         if judgement.verdict is Verdict.FORK and judgement.certainty is Certainty.PROVEN:
@@ -585,7 +586,7 @@ class Relay:
             return CloseCause.CLIENT_CLOSED
         if how is Ending.UPSTREAM_FAILED:
             return CloseCause.UPSTREAM_RESET
-        if self._state is State.UNREADABLE or self.stream.kind is not AttachmentKind.POST:
+        if self._state is UNREADABLE or self.stream.kind is not AttachmentKind.POST:
             return CloseCause.UPSTREAM_EOF
         return CloseCause.EOF_INCOMPLETE if self.stream.owed else CloseCause.COMPLETED
 

@@ -34,6 +34,9 @@ class Positions:
     got: int | None = None
 
 
+_NOWHERE = Positions()
+
+
 class Connection:
     """One connection of a stream. Times are monotonic seconds; a *position* is an id's number, or its
     ordinal in the stream where ids are opaque."""
@@ -72,7 +75,7 @@ class Connection:
         """Events relayed, as of the newest sample while it is open."""
         self.judged: Judged | None = None
         self.judged_at = 0.0
-        self.places = Positions()
+        self.places = _NOWHERE
         self.due = 0.0
         """When the next sample is wanted."""
         self.times = array("d")
@@ -144,7 +147,9 @@ class Timeline:
     def _least(self) -> int:
         """The place of the oldest that is over and tells nothing of an alarm; else of the oldest that is over."""
         connections = self.connections
-        first = next((i for i, c in enumerate(connections) if c.closed_at is not None), 0)
+        first = 0
+        if connections[0].closed_at is None:
+            first = next((i for i, c in enumerate(connections) if c.closed_at is not None), 0)
         if self.verdicts.isdisjoint(ALARMS):
             return first  # the common case: a session of many short calls
         alarmed = {c.stream for c in connections if c.alarm}

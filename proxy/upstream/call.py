@@ -72,6 +72,10 @@ class CallState(Enum):
     # ended, failed or cancelled; the sink hears no more and every method does nothing
 
 
+# On Python 3.11 an enum's member costs as much as a call each time it is looked up on its class.
+CONNECTING, RUNNING, OVER = CallState.CONNECTING, CallState.RUNNING, CallState.OVER
+
+
 class Call:
     """One request under way, as its caller steers it. Made by `Origin.request` only."""
 
@@ -94,7 +98,7 @@ class Call:
     def __init__(self, sink: Sink, head: bytes, *, bodiless: bool, chunked: bool, started: float) -> None:
         """`bodiless`: the method is HEAD. `chunked`: how `send` frames. `started`: in loop time."""
         self.sink = sink
-        self.state = CallState.CONNECTING
+        self.state = CONNECTING
         self.bodiless = bodiless
         self.started = started
         self.uploading = True
@@ -122,7 +126,7 @@ class Call:
 
         Raises RuntimeError after `finish`.
         """
-        if not data or self.state is CallState.OVER:
+        if not data or self.state is OVER:
             return
         if not self.uploading:
             raise RuntimeError("the request body is already complete")
@@ -132,7 +136,7 @@ class Call:
 
     def finish(self) -> None:
         """The body is complete. Nothing happens once the call is over, or the second time."""
-        if self.uploading and self.state is not CallState.OVER:
+        if self.uploading and self.state is not OVER:
             self.uploading = False
             if self._chunked:
                 self._write(LAST_CHUNK)
@@ -166,7 +170,7 @@ class Call:
 
     def attach(self, connection: Carrier) -> bytes:
         """`connection` carries the call from now on; returns all there is to write so far."""
-        self.state = CallState.RUNNING
+        self.state = RUNNING
         self.peer = connection.peer
         self._connection = connection
         self._connecting = None
@@ -177,19 +181,19 @@ class Call:
 
     def over(self) -> None:
         """Detach: the end has come, whichever it was."""
-        self.state = CallState.OVER
+        self.state = OVER
         self._connection = self._connecting = None
         self._backlog, self._backlog_size = [], 0
 
     def fail(self, error: ProxyError) -> None:
         """End with `error`, unless the call is over."""
-        if self.state is not CallState.OVER:
+        if self.state is not OVER:
             self.over()
             self.sink.failed(error)
 
     def show_upload(self, *, paused: bool) -> None:
         """Tell the sink whether to hold its upload back, if that is news and still matters."""
-        if paused is not self.upload_paused and self.uploading and self.state is not CallState.OVER:
+        if paused is not self.upload_paused and self.uploading and self.state is not OVER:
             self.upload_paused = paused
             if paused:
                 self.sink.pause_upload()

@@ -22,7 +22,7 @@ from proxy.errors import (
     UpstreamTruncated,
     UpstreamUnreachable,
 )
-from proxy.upstream.call import Call, CallState
+from proxy.upstream.call import OVER, Call
 from proxy.upstream.wire import BODY, COMPLETE, HEAD, ResponseReader
 
 _SALVAGE_BYTES = 256 * 1024
@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def start(self, call: Call) -> None:
         """Write `call`'s request and read its response. On an open connection the sink is not called yet."""
-        if call.state is CallState.OVER:
+        if call.state is OVER:
             self.abort()
             return
         if self._transport.is_closing():

@@ -61,11 +61,8 @@ def encode_head(method: bytes, target: bytes, headers: Headers) -> bytes:
 
     Raises ValueError if any part holds a CR or LF: it would end the line and smuggle another.
     """
-    parts = [method, b" ", target, b" HTTP/1.1\r\n"]
-    for name, value in headers:
-        parts += (name, b": ", value, b"\r\n")
-    parts.append(b"\r\n")
-    head = b"".join(parts)
+    request_line = b"%b %b HTTP/1.1" % (method, target)
+    head = b"\r\n".join([request_line, *map(b": ".join, headers), b"", b""])
     line_ends = len(headers) + 2
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends:
         raise ValueError("a request line or header field holds a line break")
