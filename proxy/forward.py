@@ -35,6 +35,7 @@ from proxy.engine.headers import Fields, Forwarding, RequestHead, request_head, 
 from proxy.engine.heads import Answer
 from proxy.engine.heads import Request as EngineRequest
 from proxy.engine.ledger import Upstream
+from proxy.engine.relay import Relay
 from proxy.engine.sessions import Ledger
 from proxy.errors import Draining, ProxyError, UpstreamIdle
 from proxy.logs import Log
@@ -108,7 +109,7 @@ class Forward:
     """One exchange between a client's connection and an upstream."""
 
     __slots__ = ("_answer_body", "_batch", "_call", "_chunked", "_connection", "_events", "_exchange",
-                 "_loop", "_origin_header", "_paused", "_phase", "_request", "_resumed", "_route",
+                 "_loop", "_origin_header", "_paused", "_phase", "_relay", "_request", "_resumed", "_route",
                  "_services", "_started", "_timer", "_transport", "_unbounded", "_uploading", "keep_alive")  # fmt: skip
 
     def __init__(
@@ -123,6 +124,8 @@ class Forward:
         self._loop = connection.loop
         self._phase = _WAITING
         self._exchange: Exchange | None = None
+        self._relay: Relay | None = None
+        """The exchange's, while its answer is an event stream: what each event asks for, so it stands here, too."""
         self._call: Call | None = None
         self._chunked = False
         self._unbounded = False
@@ -405,7 +408,7 @@ class Forward:
                 whole=head.content_length is not None,
             )
             commands = self._commands(self._exchange.responded, answer, now)
-            relay = self._exchange.relay if self._exchange is not None else None
+            relay = self._relay = self._exchange.relay if self._exchange is not None else None
         if any(isinstance(command, _INSTEAD) for command in commands):
             self._perform(commands)
             return
@@ -439,7 +442,7 @@ class Forward:
 
     def _body(self, body: bytes) -> None:
         """Send a part of the body on; the engine looks at it before that only where it may rewrite it."""
-        relay = None if self._exchange is None else self._exchange.relay
+        relay = self._relay
         if relay is None:
             if self._answer_body is not None:
                 self._inspect(self._answer_body, body)
@@ -553,7 +556,7 @@ class Forward:
         if self._exchange is not None:
             ended = self._exchange.ended
             commands = self._commands(ended, how, self._services.clock(), cause)
-            self._exchange = None
+            self._exchange = self._relay = None
             self._perform(commands)
 
     def perform(self, commands: Sequence[Command]) -> None:
@@ -638,7 +641,7 @@ class Forward:
 
     def _fail_open(self, error: Exception) -> bytes:
         """The engine raised: go on without it. Returns what it held back."""
-        exchange, self._exchange = self._exchange, None
+        exchange, self._exchange, self._relay = self._exchange, None, None
         self._failed_open("detector", error)
         if exchange is None:
             return b""

@@ -33,6 +33,8 @@ _FORMER_LOGS = 2
 """Logs of earlier epochs kept per stream, so that a late resume of one can still be named."""
 _MAX_IN_FLIGHT = 1024
 """Requests remembered per session; MCP clients keep a handful."""
+_MANY_STREAMS, _LITTLE_BYTES = 8, 1 << 17
+"""A session with more streams that yet holds less: its ids are looked through at once, not stream by stream."""
 _MAX_HIGH = 256
 """Bytes kept of a stream's newest id."""
 _SHORT_ID = 64
@@ -313,8 +315,11 @@ class Session:
     def _may_hold(self, id_word: int) -> list[Stream]:
         """The streams whose log of this epoch may hold the id: a quick look at all, before a close one at few."""
         needle, epoch = packed(id_word), self.epoch
-        streams = self.streams.values()
-        return [s for s in streams if s.log.epoch == epoch and s.log.may_hold(needle)]
+        streams = [stream for stream in self.streams.values() if stream.log.epoch == epoch]
+        at_once = len(streams) > _MANY_STREAMS and self.bytes < _LITTLE_BYTES
+        if at_once and needle not in b"".join([stream.log.ids for stream in streams]):
+            return []
+        return [stream for stream in streams if stream.log.may_hold(needle)]
 
     def elsewhere(
         self, parsed: EventId | None, id_word: int, word: int, beside: Stream

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from proxy.engine import quarantine, terminal
@@ -98,7 +99,7 @@ class Relay:
     returning commands; `now` is monotonic seconds.
     """
 
-    __slots__ = ("_attachment", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
+    __slots__ = ("_attachment", "_due", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
                  "_malformed", "_nth", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
                  "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "_trace", "bytes", "events",
                  "kind", "rewrites", "session", "stream")  # fmt: skip
@@ -150,6 +151,8 @@ class Relay:
         self._out: list[Command] = []
         self._trace: Connection | None = None
         """What the picture of the session shows of this connection; None without a session."""
+        self._due = inf
+        """When its next sample is wanted; never without one."""
         self.bytes = 0
         self.events = 0
         """Frames with data that have passed."""
@@ -170,6 +173,7 @@ class Relay:
         self._nth = self.stream.connections
         if session is not None:
             self._trace = session.connect(self.stream, self.kind, now, self.stream.replica)
+            self._due = now
             if self._state is UNREADABLE:
                 session.overlook()
         if resumption is not None:
@@ -193,9 +197,8 @@ class Relay:
         for frame in self._scanner.feed(chunk):
             if self._state is not LIVE or not self._pass(frame):
                 self._frame(frame, now)
-        trace = self._trace
-        if trace is not None and now >= trace.due and self._last_id is not None and not self.judging:
-            self._mark_newest(trace, self._last_id, now)
+        if now >= self._due and self._last_id is not None and not self.judging:
+            self._mark_newest(self._last_id, now)
         if self._scanner.malformed != self._malformed:
             self._report_malformed()
         return self._take() if self._out else PASS
@@ -251,7 +254,7 @@ class Relay:
         self._detach(how, now, readable=readable)
         if self._trace is not None:
             if self._last_id is not None:
-                self._mark_newest(self._trace, self._last_id, now)
+                self._mark_newest(self._last_id, now)
             self._trace.finish(now, cause, self.events)
         self._report(self._closed(cause, now))
         self._let_go()
@@ -413,8 +416,8 @@ class Relay:
             return  # not delivered
         if raw is not None:
             self._last_id = raw
-            if judging and self._trace is not None:
-                self._mark_position(self._trace, raw, now)
+            if judging:
+                self._mark_position(raw, now)
         if frame.has_data and not frame.empty:
             self.events += 1
         if answers:
@@ -519,20 +522,24 @@ class Relay:
         session.timeline.judge(self._trace, judged, session.positions(judged, log), now)
         self._report(judged)
 
-    def _mark_newest(self, trace: Connection, raw: bytes, now: float) -> None:
+    def _mark_newest(self, raw: bytes, now: float) -> None:
         """A sample for the picture: where the newest id of this connection stands."""
-        assert self._attachment is not None
+        trace, attachment = self._trace, self._attachment
+        assert trace is not None
+        assert attachment is not None
         trace.events = self.events
-        position = self._attachment.position
+        position = attachment.position
         if position is None:
-            self._mark_position(trace, raw, now)
+            self._mark_position(raw, now)
         else:
-            trace.mark(position, now)
+            self._due = trace.mark(position, now)
 
-    def _mark_position(self, trace: Connection, raw: bytes, now: float) -> None:
+    def _mark_position(self, raw: bytes, now: float) -> None:
         """A sample for the picture that explains the verdict: where this id stands, replayed or new."""
-        assert self.session is not None
-        trace.mark(self.session.position(self.stream.log, raw, id_word(raw)), now)
+        trace, session = self._trace, self.session
+        assert trace is not None
+        assert session is not None
+        self._due = trace.mark(session.position(self.stream.log, raw, id_word(raw)), now)
 
     def _report_gate(self, now: float) -> None:
         if self._outlet is not None and self._outlet.hold:

@@ -45,7 +45,6 @@ class Connection:
         "_every",
         "cause",
         "closed_at",
-        "due",
         "epoch",
         "events",
         "judged",
@@ -76,27 +75,25 @@ class Connection:
         self.judged: Judged | None = None
         self.judged_at = 0.0
         self.places = _NOWHERE
-        self.due = 0.0
-        """When the next sample is wanted."""
         self.times = array("d")
         self.positions = array("d")
         self._every = _CALL_EVERY_S if kind is AttachmentKind.POST else 0.0
 
-    def mark(self, position: int, now: float) -> None:
-        """The newest id stands at `position`. Thinned by half when there are too many samples.
+    def mark(self, position: int, now: float) -> float:
+        """The newest id stands at `position`; returns when the next sample is wanted.
 
-        Ask for it when one is `due`, and for those that explain a verdict.
+        Thinned by half when there are too many samples. Those that explain a verdict may come sooner.
         """
         times, positions = self.times, self.positions
         if positions and positions[-1] == position:
-            return
+            return now
         times.append(now)
         positions.append(position)
         if len(times) >= POINTS:
             # The first stays; the last does too, being at an odd place.
             self.times, self.positions = times[:1] + times[1::2], positions[:1] + positions[1::2]
             self._every = max(2 * self._every, (now - times[0]) / POINTS)
-        self.due = now + self._every
+        return now + self._every
 
     def finish(self, now: float, cause: CloseCause | None, events: int) -> None:
         """The connection is over."""

@@ -65,10 +65,9 @@ def shown(shell: Shell) -> list[tuple[str, list[tuple[float, float]]]]:
 def test_few_samples_are_all_kept() -> None:
     """A short connection is drawn as it was; a position that does not change is one sample."""
     made = connection()
-    for second in range(5):
-        made.mark(second // 2, float(second))
+    due = [made.mark(second // 2, float(second)) for second in range(5)]
     assert list(zip(made.times, made.positions, strict=True)) == [(0, 0), (2, 1), (4, 2)]
-    assert made.due == 4.0
+    assert due == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_of_a_call_of_many_quick_events_its_first_and_last_are_kept() -> None:
@@ -99,9 +98,10 @@ def test_a_connection_goes_on_in_the_picture_as_ids_turn_out_to_be_opaque() -> N
 def test_many_samples_are_thinned_to_a_bound(events: int) -> None:
     """The first stays, the newest is close, and they are spread over the whole time."""
     made = connection()
+    due = 0.0
     for number in range(1, events + 1):
-        if number >= made.due:
-            made.mark(number, float(number))
+        if number >= due:
+            due = made.mark(number, float(number))
     assert len(made.times) <= POINTS
     assert (made.times[0], made.positions[0]) == (1.0, 1.0)
     assert made.times[-1] >= events * (1 - 2.0 / 16)
