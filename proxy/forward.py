@@ -50,7 +50,7 @@ _JSON_INSPECT_BYTES = 64 * 1024
 
 
 _LAST_CHUNK = b"0\r\n\r\n"
-_INSTEAD = (Respond, Withdraw)
+_INSTEAD = frozenset({Respond, Withdraw})
 """Commands that an answer of ours comes of, in the upstream's place."""
 _PROMISES = frozenset(
     {b"content-length", b"etag", b"digest", b"content-digest", b"repr-digest", b"content-md5"}
@@ -409,7 +409,7 @@ class Forward:
             )
             commands = self._commands(self._exchange.responded, answer, now)
             relay = self._relay = self._exchange.relay if self._exchange is not None else None
-        if any(isinstance(command, _INSTEAD) for command in commands):
+        if not _INSTEAD.isdisjoint(map(type, commands)):
             self._perform(commands)
             return
         self._phase = _STREAMING

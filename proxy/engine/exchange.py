@@ -233,7 +233,7 @@ class Exchange:
     def _still_pending(self) -> tuple[str, ...]:
         """The keys of this exchange's own requests that are in flight yet."""
         in_flight = {} if self.session is None else self.session.in_flight
-        return tuple(key for key, pending in self._pending.items() if in_flight.get(key) is pending)
+        return tuple([key for key, pending in self._pending.items() if in_flight.get(key) is pending])
 
     def _judge_without_stream(self, judgement: Judgement, now: float, replica: str | None) -> None:
         """A resume that got no event stream: refused out loud, or not answered at all."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from math import inf
 from typing import NamedTuple
 
 from proxy.engine import quarantine, terminal
@@ -47,6 +46,7 @@ from proxy.engine.timeline import Connection
 _MESSAGE = b"message"
 _SPOKEN = (b'"jsonrpc"', b'"method"', b'"result"', b'"error"')
 """A payload with none of these members is no JSON-RPC message: some servers send such as heartbeats."""
+_NEVER = float("inf")
 _RMCP_RETRY_MS = 3000
 """rmcp primes with `id: 0` and this `retry:` before any id tells it from other integers."""
 
@@ -151,7 +151,7 @@ class Relay:
         self._out: list[Command] = []
         self._trace: Connection | None = None
         """What the picture of the session shows of this connection; None without a session."""
-        self._due = inf
+        self._due = _NEVER
         """When its next sample is wanted; never without one."""
         self.bytes = 0
         self.events = 0
@@ -388,7 +388,8 @@ class Relay:
         raw = frame.id or None
         if raw is not None and self._first_id is None:
             self._first_id = raw
-        kind = self._kind(frame, raw)
+        # A plain frame with an id is a message: no more need be looked at.
+        kind = FrameKind.MESSAGE if raw is not None and type(frame) is Frame else self._kind(frame, raw)
         word = UNKNOWN
         answers: Sequence[str] = ()
         if kind is FrameKind.MESSAGE:

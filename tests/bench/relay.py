@@ -242,7 +242,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measure and print. 2 without the tools it takes."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.relay", description=__doc__)
     parser.add_argument("--reps", type=int, default=9)
-    parser.add_argument("--time", type=float, default=0.5, help="seconds for each measurement")
+    parser.add_argument("--time", type=float, default=1.0, help="seconds for each measurement")
     parser.add_argument("--mode", default="observe", choices=("observe", "annotate", "enforce"))
     parser.add_argument("--only", default="", help="the cases whose name holds this")
     parser.add_argument("--record", action="store_true", help=f"keep the ratios in {RECORD.name}")
