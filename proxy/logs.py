@@ -16,7 +16,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from hashlib import blake2b
 from typing import BinaryIO, Literal, Protocol
 
@@ -85,6 +84,9 @@ _UNSAFE = {
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0xD800, 0xE000))
 }
 
+
+_THOUSANDTHS = [f".{n:03d}Z" for n in range(1000)]
+"""How a timestamp ends."""
 
 QUIET = logging.getLogger("forkwatch.http")
 """For aiohttp's servers: it would write tracebacks, with what clients sent, to stderr."""
@@ -252,24 +254,29 @@ class _Shape:
         }
         for key in BOUND:
             if value := fields.pop(key, None):
-                shaped[key] = self._session(value) if key == "session" else self._value(value)
+                if key == "session":
+                    shaped[key] = self._session(value)
+                else:
+                    shaped[key] = self._value(value)
         for key, value in fields.items():
             kind = type(value)
             if value is None or kind is float or (kind is int and -_INT64 < value < _INT64):
                 shaped[key] = value
             elif key in EVENT_ID_KEYS:
                 shaped[key] = self._event_id(value)
+            elif kind is str and len(value) <= TEXT_CHARS and value.isprintable():
+                shaped[key] = value
             else:
                 shaped[key] = self._value(value)
         return shaped
 
     def _timestamp(self, now: float) -> str:
         """RFC 3339 in UTC with milliseconds. Lines come many to a second: its text is made once."""
-        second = int(now // 1)
+        second = int(now)
         if second != self._second:
             self._second = second
             self._second_text = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
-        return f"{self._second_text}.{int((now - second) * 1000):03d}Z"
+        return self._second_text + _THOUSANDTHS[int((now - second) * 1000)]
 
     def _session(self, value: object) -> str:
         if not self._hash_sessions:
@@ -285,12 +292,9 @@ class _Shape:
 
     def _value(self, value: object) -> object:
         # In the order of how often they come; a match statement costs twice as much.
-        if type(value) is str and len(value) <= TEXT_CHARS and value.isprintable():
-            return value
-        if isinstance(value, StrEnum):
-            return str.__str__(value)  # a word of ours
         if isinstance(value, str):
-            return self._text(value)
+            text = value if type(value) is str else str.__str__(value)  # a member of an enum
+            return text if len(text) <= TEXT_CHARS and text.isprintable() else self._text(text)
         if value is None or isinstance(value, float | bool):
             return value
         if isinstance(value, int):

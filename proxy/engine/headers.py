@@ -22,24 +22,32 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-_NOT_HOP_BY_HOP = frozenset({b"mcp-session-id", b"last-event-id", b"content-length", b"host"})
+_FRAMING = b"transfer-encoding"
+_NOT_HOP_BY_HOP = frozenset({b"mcp-session-id", b"last-event-id", b"content-length", b"host", _FRAMING})
 """What a `Connection` field cannot take away: the session, and the framing, rest on them."""
 
+_MERE_OPTIONS = frozenset({b"keep-alive", b"close", b""})
+"""What `Connection` says beside names of fields; the field `Keep-Alive` goes anyway."""
 
-_NOTED = frozenset(
-    {
-        b"accept",
-        b"content-length",
-        b"host",
-        b"last-event-id",
-        b"mcp-protocol-version",
-        b"mcp-session-id",
-        b"origin",
-        b"transfer-encoding",
-    }
-)
-"""The request fields that say something to the proxy itself."""
-_TOLD = frozenset({b"content-encoding", b"content-type", b"mcp-session-id", b"x-accel-buffering"})
+_ASKS = {
+    b"accept": "accept",
+    b"accept-encoding": "coding",
+    b"host": "host",
+    b"last-event-id": "cursor",
+    b"mcp-protocol-version": "protocol",
+    b"mcp-session-id": "session",
+    b"origin": "origin",
+    b"x-forwarded-for": "forwarded",
+    b"x-forwarded-host": "forwarded",
+    b"x-forwarded-proto": "forwarded",
+}
+"""The request fields that say something to the proxy itself, and what."""
+_TELLS = {
+    b"content-encoding": "coding",
+    b"content-type": "type",
+    b"mcp-session-id": "session",
+    b"x-accel-buffering": "buffering",
+}
 """The response fields that do, beside the one that names the replica."""
 
 
@@ -57,7 +65,6 @@ class RequestHead:
     protocol: str | None = None
     host: bytes | None = None
     origin: bytes | None = None
-    content_length: int | None = None
     chunked: bool = False
     accepts_stream: bool = False
 
@@ -90,105 +97,121 @@ def request_head(raw: Fields, names: list[bytes], peer: bytes | None, forwarding
 
     `names` are those of the fields, in lower case.
     """
-    head = RequestHead([])
-    for key, (_, value) in zip(names, raw, strict=True):
-        if key in _NOTED:
-            _note(head, key, value)
+    if b"connection" in names and (named := _named(raw)):
+        raw = _without(named, raw)
+        names = [name.lower() for name, _ in raw]
+    fields: Fields = []
+    head = RequestHead(fields)
+    coded = forwarded = False
+    for key, field in zip(names, raw, strict=True):
+        if key in _HOP_BY_HOP:
+            if key == _FRAMING and b"chunked" in field[1].lower():
+                head.chunked = True
+            continue
+        fields.append(field)
+        what = _ASKS.get(key)
+        if what is None:
+            continue
+        value = field[1]
+        match what:
+            case "session":
+                head.session = value if head.session is None else head.session + b", " + value
+            case "host":
+                head.host = value
+            case "accept":
+                head.accepts_stream = head.accepts_stream or b"text/event-stream" in value.lower()
+            case "protocol":
+                head.protocol = value.decode("latin-1")
+            case "coding":
+                coded = True
+            case "cursor":
+                head.cursor = value.strip(b" \t") or None
+            case "origin":
+                head.origin = value
+            case _:
+                forwarded = True
     head.session = head.session or None
-    head.fields, keys = _end_to_end(raw, list(names))
     if head.accepts_stream:
-        _replace(head.fields, keys, b"accept-encoding", b"Accept-Encoding", b"identity")
+        _set(fields, b"accept-encoding", b"Accept-Encoding", b"identity", new=not coded)
     if forwarding.host is not None:
-        _replace(head.fields, keys, b"host", b"Host", forwarding.host)
+        _set(fields, b"host", b"Host", forwarding.host, new=head.host is None)
     if forwarding.append:
-        _forwarded(head.fields, keys, peer, head.host, forwarding.scheme)
+        _forwarded(fields, forwarded, peer, head.host, forwarding.scheme)
     if head.chunked:
-        head.fields.append((b"Transfer-Encoding", b"chunked"))
+        fields.append((b"Transfer-Encoding", b"chunked"))
     return head
-
-
-def _note(head: RequestHead, key: bytes, value: bytes) -> None:
-    """Read what a field says; `key` is its name in lower case, one of `_NOTED`."""
-    match key:
-        case b"mcp-session-id":
-            head.session = value if head.session is None else head.session + b", " + value
-        case b"last-event-id":
-            head.cursor = value.strip(b" \t") or None
-        case b"mcp-protocol-version":
-            head.protocol = value.decode("latin-1")
-        case b"host":
-            head.host = value
-        case b"origin":
-            head.origin = value
-        case b"content-length":
-            head.content_length = int(value) if value.isdigit() else None
-        case b"transfer-encoding":
-            head.chunked = b"chunked" in value.lower()
-        case _:
-            head.accepts_stream = head.accepts_stream or b"text/event-stream" in value.lower()
 
 
 def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields:
     """The fields to send to the client for `raw`; `replica_header` is in lower case, None for none."""
-    fields, keys = _end_to_end(raw, [name.lower() for name, _ in raw])
+    fields: Fields = []
     head = ResponseFields(fields)
     buffering = False
-    for key, (_, value) in zip(keys, fields, strict=True):
-        if key not in _TOLD and key != replica_header:
+    for field in raw:
+        key = field[0].lower()
+        if key in _HOP_BY_HOP:
+            if key == b"connection" and (named := _named(raw)):
+                return response_fields(_without(named, raw), replica_header)
             continue
-        if key == b"content-type":
-            kind = value.partition(b";")[0].strip().lower()
-            head.is_stream = kind == b"text/event-stream"
-            head.is_json = kind == b"application/json"
-        elif key == b"content-encoding":
-            head.encoded = value.strip().lower() not in (b"", b"identity")
-        elif key == b"mcp-session-id":
-            head.session = value or None
-        elif key == b"x-accel-buffering":
-            buffering = True
+        fields.append(field)
         if key == replica_header:
-            head.replica = value.decode("utf-8", "backslashreplace")[:128]
+            head.replica = field[1].decode("utf-8", "backslashreplace")[:128]
+        what = _TELLS.get(key)
+        if what is None:
+            continue
+        value = field[1]
+        match what:
+            case "type":
+                kind = value.partition(b";")[0].strip().lower()
+                head.is_stream = kind == b"text/event-stream"
+                head.is_json = kind == b"application/json"
+            case "session":
+                head.session = value or None
+            case "coding":
+                head.encoded = value.strip().lower() not in (b"", b"identity")
+            case _:
+                buffering = True
     if head.is_stream and not buffering:
-        head.fields.append((b"X-Accel-Buffering", b"no"))
+        fields.append((b"X-Accel-Buffering", b"no"))
     return head
 
 
-def _end_to_end(raw: Fields, keys: list[bytes]) -> tuple[Fields, list[bytes]]:
-    """The fields without the hop-by-hop ones and those that `Connection` names, and their `keys`: the list given."""
-    if _HOP_BY_HOP.isdisjoint(keys):
-        return list(raw), keys
-    dropped: frozenset[bytes] = _HOP_BY_HOP
-    for key, (_, value) in zip(keys, raw, strict=True) if b"connection" in keys else ():
-        if key == b"connection":
-            named = {option.strip().lower() for option in value.split(b",")}
-            dropped = dropped | (named - _NOT_HOP_BY_HOP)
-    fields = list(raw)
-    for i in range(len(keys) - 1, -1, -1):
-        if keys[i] in dropped:
-            del fields[i], keys[i]
-    return fields, keys
+def _named(raw: Fields) -> set[bytes]:
+    """What the `Connection` fields name that goes with them, in lower case."""
+    named: set[bytes] = set()
+    for name, value in raw:
+        if name.lower() == b"connection":
+            named |= {option.strip().lower() for option in value.split(b",")}
+    return named - _NOT_HOP_BY_HOP - _MERE_OPTIONS
 
 
-def _replace(fields: Fields, keys: list[bytes], key: bytes, name: bytes, value: bytes) -> None:
-    """Give the field `key` one value, in the place of its first line; at the end if there is none."""
-    if key not in keys:
+def _without(named: set[bytes], raw: Fields) -> Fields:
+    """The fields but for those `named` and for `Connection`."""
+    return [field for field in raw if (key := field[0].lower()) not in named and key != b"connection"]
+
+
+def _set(fields: Fields, key: bytes, name: bytes, value: bytes, *, new: bool) -> None:
+    """Give the field `key` one value, in the place of its first line; at the end if it is `new`."""
+    if new:
         fields.append((name, value))
-        keys.append(key)
         return
-    at = keys.index(key)
-    fields[at] = (fields[at][0], value)
-    for i in range(len(keys) - 1, at, -1):
-        if keys[i] == key:
-            del fields[i], keys[i]
+    places = [i for i, field in enumerate(fields) if field[0].lower() == key]
+    fields[places[0]] = (fields[places[0]][0], value)
+    for i in reversed(places[1:]):
+        del fields[i]
 
 
 def _forwarded(
-    fields: Fields, keys: list[bytes], peer: bytes | None, host: bytes | None, scheme: bytes
+    fields: Fields, forwarded: bool, peer: bytes | None, host: bytes | None, scheme: bytes
 ) -> None:
-    """Append the client to `X-Forwarded-For`; set `-Proto` and `-Host` where nobody has."""
+    """Append the client to `X-Forwarded-For`; set `-Proto` and `-Host` where nobody has.
+
+    `forwarded`: there is one of these fields.
+    """
+    keys = [name.lower() for name, _ in fields] if forwarded else ()
     if peer is not None:
         if b"x-forwarded-for" in keys:
-            last = len(keys) - 1 - keys[::-1].index(b"x-forwarded-for")
+            last = max(i for i, key in enumerate(keys) if key == b"x-forwarded-for")
             fields[last] = (fields[last][0], fields[last][1] + b", " + peer)
         else:
             fields.append((b"X-Forwarded-For", peer))

@@ -151,7 +151,6 @@ SAID: dict[str, tuple[list[str], RequestHead]] = {
             "Mcp-Protocol-Version: 2025-06-18",
             "Host: h",
             "Origin: https://o",
-            "Content-Length: 12",
             "Accept: text/event-stream;q=1",
         ],
         RequestHead(
@@ -161,7 +160,6 @@ SAID: dict[str, tuple[list[str], RequestHead]] = {
             protocol="2025-06-18",
             host=b"h",
             origin=b"https://o",
-            content_length=12,
             accepts_stream=True,
         ),
     ),
@@ -169,8 +167,19 @@ SAID: dict[str, tuple[list[str], RequestHead]] = {
         ["Mcp-Session-Id: a", "mcp-session-id: b"],
         RequestHead([], session=b"a, b"),
     ),
+    "one of them empty, too": (
+        ["Mcp-Session-Id: ", "mcp-session-id: b"],
+        RequestHead([], session=b", b"),
+    ),
+    "what goes with Connection says nothing": (
+        ["Connection: accept, Origin, close", "Accept: text/event-stream", "Origin: https://o"],
+        RequestHead([]),
+    ),
+    "but its own framing does": (
+        ["Connection: transfer-encoding", "Transfer-Encoding: chunked"],
+        RequestHead([], chunked=True),
+    ),
     "an empty session or cursor is none": (["Mcp-Session-Id: ", "Last-Event-ID: "], RequestHead([])),
-    "a length that is no number": (["Content-Length: +5"], RequestHead([])),
     "chunked": (["Transfer-Encoding: chunked"], RequestHead([], chunked=True)),
 }
 
@@ -211,6 +220,11 @@ RESPONSES: dict[str, tuple[list[str], list[str] | None, tuple[object, ...]]] = {
     "a session": (["mcp-SESSION-id: s"], None, (b"s", False, False, False, None)),
     "an empty session": (["Mcp-Session-Id: "], None, (None, False, False, False, None)),
     "a replica": (["X-Pod: " + "p" * 200], None, (None, False, False, False, "p" * 128)),
+    "what each Connection field names": (
+        ["Connection: keep-alive, x-a", "X-A: 1", "X-B: 2", "CONNECTION: x-b", "X-C: 3"],
+        ["X-C: 3"],
+        (None, False, False, False, None),
+    ),
     "hop-by-hop": (
         ["Connection: x-a", "X-A: 1", "Transfer-Encoding: chunked", "Set-Cookie: a", "Set-Cookie: b"],
         ["Set-Cookie: a", "Set-Cookie: b"],
