@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from proxy.engine import hints
 from proxy.engine.findings import (
     Action,
+    AttachmentKind,
     Certainty,
     CloseCause,
     FailedOpen,
@@ -318,8 +319,10 @@ class Reporter:
     def _stream_closed(self, counters: UpstreamCounters, item: StreamClosed, now: float) -> None:
         counters.streams_open[item.kind] -= 1
         counters.streams_closed[item.kind, item.cause] += 1
+        # A call's own stream in a session ends once: it is nobody's repetition, and would only crowd those out.
+        once = item.kind is AttachmentKind.POST and item.session
         self._thinned(
-            (counters.name, item.session, item.stream, item.cause),
+            None if once else (counters.name, item.session, item.stream, item.cause),
             now,
             "stream.closed",
             level="warning" if item.cause in ABNORMAL else "info",
@@ -336,15 +339,17 @@ class Reporter:
         )
 
     def _thinned(
-        self, key: Hashable, now: float, event: str, *, level: Level = "info", **fields: object
+        self, key: Hashable | None, now: float, event: str, *, level: Level = "info", **fields: object
     ) -> None:
-        """Log `event` unless the same was said often enough."""
+        """Log `event` unless the same was said often enough; `key` says what is the same, None that nothing is."""
         if (repeated := self._repeated(event, key, now)) is not None:
             fields.update(repeated)
             self._log.write(event, level, fields)
 
-    def _repeated(self, event: str, key: Hashable, now: float) -> dict[str, int] | None:
+    def _repeated(self, event: str, key: Hashable | None, now: float) -> dict[str, int] | None:
         """The field of `event` that says how many like it went unsaid, if any did; None if this one does, too."""
+        if key is None:
+            return {}
         unsaid = self._repeats.admit((event, key), now)
         return None if unsaid is None else {"repeated": unsaid} if unsaid else {}
 

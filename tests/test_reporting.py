@@ -6,6 +6,7 @@ import io
 import json
 import tracemalloc
 from base64 import b64encode
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -439,6 +440,28 @@ def test_what_a_peer_can_repeat_without_end_is_thinned(item: Reportable, other: 
         desk.reporter.report("tools", item, 0.0)
     desk.reporter.report("tools", other, 0.0)
     assert len(desk.lines()) == 6
+
+
+def test_calls_that_end_do_not_crowd_out_what_is_repeated() -> None:
+    """Each has its line, and none takes the place of a reconnect storm among the things remembered."""
+    desk = Desk()
+    attempt, calls = ResumeAttempted("abc", b"1"), 4097
+    call = CLOSED._replace(session="abc", kind=AttachmentKind.POST)
+    for _ in range(6):
+        desk.reporter.report("tools", attempt, 0.0)
+    for number in range(calls):
+        desk.reporter.report("tools", call._replace(stream=f"post-{number}"), 0.0)
+    desk.reporter.report("tools", attempt, 0.0)
+    events = Counter(line["event"] for line in desk.lines())
+    assert events == {"resume.attempted": 5, "stream.closed": calls}
+
+
+def test_resumes_that_end_again_and_again_are_thinned() -> None:
+    """A loop of resumes ends as often as it begins."""
+    desk = Desk()
+    for _ in range(50):
+        desk.reporter.report("tools", CLOSED._replace(session="abc", kind=AttachmentKind.RESUME), 0.0)
+    assert len(desk.lines()) == 5
 
 
 def test_exemplars_name_the_hashed_session_when_they_are_on() -> None:

@@ -238,8 +238,10 @@ class Session:
             for key in stream.owed:
                 self.settle(key)
         self.complete = False
-        logs = [stream.log, *stream.former]
-        self._grow(-_STREAM_BYTES - _ENTRY_BYTES * sum(len(log) for log in logs))
+        entries = len(stream.log.ids)
+        for log in stream.former:
+            entries += len(log.ids)
+        self._grow(-_STREAM_BYTES - _ENTRY_BYTES * entries)
 
     def _grow(self, n: int) -> None:
         self.bytes += n
