@@ -266,6 +266,8 @@ class _Shape:
                 shaped[key] = self._event_id(value)
             elif kind is str and len(value) <= TEXT_CHARS and value.isprintable():
                 shaped[key] = value
+            elif kind is not str and isinstance(value, str):
+                shaped[key] = str.__str__(value)  # a member of an enum, a word of ours
             else:
                 shaped[key] = self._value(value)
         return shaped
@@ -293,8 +295,8 @@ class _Shape:
     def _value(self, value: object) -> object:
         # In the order of how often they come; a match statement costs twice as much.
         if isinstance(value, str):
-            text = value if type(value) is str else str.__str__(value)  # a member of an enum
-            return text if len(text) <= TEXT_CHARS and text.isprintable() else self._text(text)
+            shown = type(value) is str and len(value) <= TEXT_CHARS and value.isprintable()
+            return value if shown else self._text(value)
         if value is None or isinstance(value, float | bool):
             return value
         if isinstance(value, int):

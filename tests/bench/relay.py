@@ -241,7 +241,7 @@ def stamp(python: str = sys.executable) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. 2 without the tools it takes."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.relay", description=__doc__)
-    parser.add_argument("--reps", type=int, default=9)
+    parser.add_argument("--reps", type=int, default=15)
     parser.add_argument("--time", type=float, default=1.0, help="seconds for each measurement")
     parser.add_argument("--mode", default="observe", choices=("observe", "annotate", "enforce"))
     parser.add_argument("--only", default="", help="the cases whose name holds this")
