@@ -254,10 +254,7 @@ class _Shape:
         }
         for key in BOUND:
             if value := fields.pop(key, None):
-                if key == "session":
-                    shaped[key] = self._session(value)
-                else:
-                    shaped[key] = self._value(value)
+                shaped[key] = self._session(value) if key == "session" else self._value(value)
         for key, value in fields.items():
             kind = type(value)
             if value is None or kind is float or (kind is int and -_INT64 < value < _INT64):

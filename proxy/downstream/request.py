@@ -31,14 +31,12 @@ class Upload:
         self._size += len(data)
         if self._size > HIGH_BYTES:
             self._flow(False)
-        if self._waiting is not None:
-            self._wake(self._waiting)
+        self._wake()
 
     def finish(self) -> None:
         """That was all of it."""
         self.complete = True
-        if self._waiting is not None:
-            self._wake(self._waiting)
+        self._wake()
 
     def take(self) -> bytes:
         """All that has come and was not taken."""
@@ -63,9 +61,9 @@ class Upload:
             await self._waiting
         return self.take()
 
-    def _wake(self, waiting: asyncio.Future[None]) -> None:
-        if not waiting.done():
-            waiting.set_result(None)
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class Request:

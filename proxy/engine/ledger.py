@@ -500,12 +500,12 @@ class Session:
             self.settle(key if key in self.in_flight else next(iter(self.in_flight)))
         self.in_flight[key] = pending
         self.upstream.requests_in_flight += 1
-        if len(key) > _SHORT_ID:
-            self._weigh(key, 1)
+        self._weigh(key, 1)
 
     def _weigh(self, key: str, sign: int) -> None:
         """A request's id, kept as it is and as its key, is as long as its peer likes: a long one is counted."""
-        self._grow(sign * 2 * len(key))
+        if len(key) > _SHORT_ID:
+            self._grow(sign * 2 * len(key))
 
     def owed_ids(self, stream: Stream) -> list[RequestId]:
         """The exact ids of the requests that `stream` owes responses to."""
@@ -518,8 +518,7 @@ class Session:
                 pending.stream.owed = ()
         self.upstream.requests_in_flight -= len(self.in_flight)
         for key in self.in_flight:
-            if len(key) > _SHORT_ID:
-                self._weigh(key, -1)
+            self._weigh(key, -1)
         self.in_flight.clear()
 
     def settle(self, key: str) -> bool:
@@ -528,8 +527,7 @@ class Session:
         if pending is None:
             return False
         self.upstream.requests_in_flight -= 1
-        if len(key) > _SHORT_ID:
-            self._weigh(key, -1)
+        self._weigh(key, -1)
         stream = pending.stream
         if stream is not None:
             stream.owed = () if stream.owed == (key,) else tuple([k for k in stream.owed if k != key])
