@@ -121,6 +121,19 @@ def test_a_cursor_is_located() -> None:
     assert [where(session, n) for n in (2, 3, 9)] == [("get-1", 1, 1), ("post-2", 1, 0), None]
 
 
+@pytest.mark.parametrize("ids_each", [1, 300], ids=["few ids", "many ids"])
+@pytest.mark.parametrize("streams", [1, 8, 9, 40])
+def test_a_cursor_is_located_among_many_streams(streams: int, ids_each: int) -> None:
+    """Whether all ids are looked through at once or stream by stream: each is found, a strange one is not."""
+    session, last = session_of(), ids_each - 1
+    for number in range(1, streams + 1):
+        stream = session.open_stream(AttachmentKind.POST)
+        show(session, stream, *(f"{number}_{n}" for n in range(ids_each)))
+    for number in range(1, streams + 1):
+        assert where(session, f"{number}_{last}") == (f"post-{number}", 1, last)
+    assert where(session, "strange") is None
+
+
 def test_a_cursor_with_two_owners_is_ambiguous() -> None:
     """Two streams have shown it as a message, or one with two payloads, or two as a primer."""
     session = session_of()
