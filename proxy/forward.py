@@ -35,7 +35,6 @@ from proxy.engine.headers import Fields, Forwarding, RequestHead, request_head, 
 from proxy.engine.heads import Answer
 from proxy.engine.heads import Request as EngineRequest
 from proxy.engine.ledger import Upstream
-from proxy.engine.relay import Relay
 from proxy.engine.sessions import Ledger
 from proxy.errors import Draining, ProxyError, UpstreamIdle
 from proxy.logs import Log
@@ -109,7 +108,7 @@ class Forward:
     """One exchange between a client's connection and an upstream."""
 
     __slots__ = ("_answer_body", "_batch", "_call", "_chunked", "_connection", "_events", "_exchange",
-                 "_loop", "_origin_header", "_paused", "_phase", "_relay", "_request", "_resumed", "_route",
+                 "_loop", "_origin_header", "_paused", "_phase", "_request", "_resumed", "_route",
                  "_services", "_started", "_timer", "_transport", "_unbounded", "_uploading", "keep_alive")  # fmt: skip
 
     def __init__(
@@ -124,8 +123,6 @@ class Forward:
         self._loop = connection.loop
         self._phase = _WAITING
         self._exchange: Exchange | None = None
-        self._relay: Relay | None = None
-        """The exchange's, while its answer is an event stream: what each event asks for, so it stands here, too."""
         self._call: Call | None = None
         self._chunked = False
         self._unbounded = False
@@ -408,7 +405,7 @@ class Forward:
                 whole=head.content_length is not None,
             )
             commands = self._commands(self._exchange.responded, answer, now)
-            relay = self._relay = self._exchange.relay if self._exchange is not None else None
+            relay = self._exchange.relay if self._exchange is not None else None
         if not _INSTEAD.isdisjoint(map(type, commands)):
             self._perform(commands)
             return
@@ -442,7 +439,7 @@ class Forward:
 
     def _body(self, body: bytes) -> None:
         """Send a part of the body on; the engine looks at it before that only where it may rewrite it."""
-        relay = self._relay
+        relay = None if self._exchange is None else self._exchange.relay
         if relay is None:
             if self._answer_body is not None:
                 self._inspect(self._answer_body, body)
@@ -451,7 +448,7 @@ class Forward:
         counters = self._route.counters
         counters.stream_bytes += len(body)
         if not relay.rewrites:
-            self._write(b"%x\r\n%b\r\n" % (len(body), body) if self._chunked else body)
+            self._write(self._framed(body))
         try:
             commands = relay.receive(body, self._services.clock())
         except Exception as error:
@@ -556,7 +553,7 @@ class Forward:
         if self._exchange is not None:
             ended = self._exchange.ended
             commands = self._commands(ended, how, self._services.clock(), cause)
-            self._exchange = self._relay = None
+            self._exchange = None
             self._perform(commands)
 
     def perform(self, commands: Sequence[Command]) -> None:
@@ -641,7 +638,7 @@ class Forward:
 
     def _fail_open(self, error: Exception) -> bytes:
         """The engine raised: go on without it. Returns what it held back."""
-        exchange, self._exchange, self._relay = self._exchange, None, None
+        exchange, self._exchange = self._exchange, None
         self._failed_open("detector", error)
         if exchange is None:
             return b""

@@ -74,9 +74,6 @@ EVENT_ID_KEYS = frozenset({"cursor", "high", "first_id", "last_id", "got"})
 EVENT_ID_CHARS = 128
 TEXT_CHARS = 512
 
-_INT64 = 1 << 63
-"""An integer of JSON as our serialiser writes it is smaller."""
-
 # JSON escapes the C0 controls by itself. DEL, the C1 controls and the separators that some readers
 # take for a line end are legal JSON but not safe to print; lone surrogates are not even UTF-8.
 _UNSAFE = {
@@ -256,15 +253,10 @@ class _Shape:
             if value := fields.pop(key, None):
                 shaped[key] = self._session(value) if key == "session" else self._value(value)
         for key, value in fields.items():
-            kind = type(value)
-            if value is None or kind is float or (kind is int and -_INT64 < value < _INT64):
+            if value is None or type(value) is float:
                 shaped[key] = value
             elif key in EVENT_ID_KEYS:
                 shaped[key] = self._event_id(value)
-            elif kind is str and len(value) <= TEXT_CHARS and value.isprintable():
-                shaped[key] = value
-            elif kind is not str and isinstance(value, str):
-                shaped[key] = str.__str__(value)  # a member of an enum, a word of ours
             else:
                 shaped[key] = self._value(value)
         return shaped
@@ -292,12 +284,13 @@ class _Shape:
     def _value(self, value: object) -> object:
         # In the order of how often they come; a match statement costs twice as much.
         if isinstance(value, str):
-            shown = type(value) is str and len(value) <= TEXT_CHARS and value.isprintable()
-            return value if shown else self._text(value)
-        if value is None or isinstance(value, float | bool):
+            text = value if type(value) is str else str.__str__(value)  # a member of an enum
+            return text if len(text) <= TEXT_CHARS and text.isprintable() else self._text(text)
+        if isinstance(value, int):  # a bool is one, too
+            # JSON as our serialiser writes it ends at 64 bits.
+            return value if value.bit_length() < 64 else str(value)
+        if value is None or isinstance(value, float):
             return value
-        if isinstance(value, int):
-            return value if -_INT64 < value < _INT64 else str(value)
         if isinstance(value, list | tuple):
             return [self._value(item) for item in value]
         if isinstance(value, BaseException):

@@ -334,8 +334,8 @@ class Reporter:
             events=item.events,
             last_id=without_session(item.last_id, item.session),
             bytes=item.bytes,
-            duration_s=_thousandths(item.duration_s),
-            ttfb_ms=None if item.ttfb_s is None else _thousandths(item.ttfb_s * 1000),
+            duration_s=round(item.duration_s, 3),
+            ttfb_ms=None if item.ttfb_s is None else round(item.ttfb_s * 1000, 3),
         )
 
     def _thinned(
@@ -352,11 +352,6 @@ class Reporter:
             return {}
         unsaid = self._repeats.admit((event, key), now)
         return None if unsaid is None else {"repeated": unsaid} if unsaid else {}
-
-
-def _thousandths(number: float) -> float:
-    """A duration as `round(number, 3)` gives it, in a quarter of its time: there is a line for each stream."""
-    return int(number * 1000 + 0.5) / 1000
 
 
 def hint_of(judged: Judged) -> str | None:

@@ -85,9 +85,8 @@ class Peer:
         """Wait until the proxy has closed; returns what it sent before."""
         rest = b""
         async with asyncio.timeout(within_s):
-            with contextlib.suppress(
-                ConnectionError
-            ):  # a reset, or a pipe that broke under what was sent to it
+            # A reset, or a pipe that broke under what was sent to it.
+            with contextlib.suppress(ConnectionError):
                 while piece := await self.reader.read(65536):
                     rest += piece
         return rest

@@ -49,8 +49,8 @@ _SOON = 256
 # How the canonical text shows an integral float: a number stands before one of `,]}` or ends the text.
 _SMALL_FLOAT = re.compile(rb"\.0(?:[,\]}]|\Z)")
 _LARGE_FLOAT = re.compile(rb"e\+1[6-9](?:[,\]}]|\Z)")
-_PLUS = 0x2B  # its exponent
-# A part of each is looked for first, being ten times cheaper.
+# Before each, a part of it is looked for, which is ten times cheaper.
+_PLUS = 0x2B
 _INT_RANGE = (-(2**63), 2**64)  # what `parse` reads as an integer, if it is written as one
 
 

@@ -97,7 +97,7 @@ def request_head(raw: Fields, names: list[bytes], peer: bytes | None, forwarding
 
     `names` are those of the fields, in lower case.
     """
-    if b"connection" in names and (named := _named(raw)):
+    if b"connection" in names and (named := _named(raw, names)):
         raw = _without(named, raw)
         names = [name.lower() for name, _ in raw]
     fields: Fields = []
@@ -109,11 +109,10 @@ def request_head(raw: Fields, names: list[bytes], peer: bytes | None, forwarding
                 head.chunked = True
             continue
         fields.append(field)
-        what = _ASKS.get(key)
-        if what is None:
-            continue
         value = field[1]
-        match what:
+        match _ASKS.get(key):
+            case None:
+                pass
             case "session":
                 head.session = value if head.session is None else head.session + b", " + value
             case "host":
@@ -150,17 +149,16 @@ def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields
     for field in raw:
         key = field[0].lower()
         if key in _HOP_BY_HOP:
-            if key == b"connection" and (named := _named(raw)):
+            if key == b"connection" and (named := _named(raw, [name.lower() for name, _ in raw])):
                 return response_fields(_without(named, raw), replica_header)
             continue
         fields.append(field)
         if key == replica_header:
             head.replica = field[1].decode("utf-8", "backslashreplace")[:128]
-        what = _TELLS.get(key)
-        if what is None:
-            continue
         value = field[1]
-        match what:
+        match _TELLS.get(key):
+            case None:
+                pass
             case "type":
                 kind = value.partition(b";")[0].strip().lower()
                 head.is_stream = kind == b"text/event-stream"
@@ -176,11 +174,11 @@ def response_fields(raw: Fields, replica_header: bytes | None) -> ResponseFields
     return head
 
 
-def _named(raw: Fields) -> set[bytes]:
-    """What the `Connection` fields name that goes with them, in lower case."""
+def _named(raw: Fields, names: list[bytes]) -> set[bytes]:
+    """What the `Connection` fields name that goes with them; `names` are those of `raw`, in lower case."""
     named: set[bytes] = set()
-    for name, value in raw:
-        if name.lower() == b"connection":
+    for key, (_, value) in zip(names, raw, strict=True):
+        if key == b"connection":
             named |= {option.strip().lower() for option in value.split(b",")}
     return named - _NOT_HOP_BY_HOP - _MERE_OPTIONS
 

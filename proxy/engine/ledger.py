@@ -220,15 +220,14 @@ class Session:
         """Begin a new stream; the least recently opened idle one makes room beyond the limit."""
         streams = self.streams
         if len(streams) >= self.bounds.streams_per_session:
-            first = next(iter(streams.values()))
-            self._forget(first if not first.attachments else next(self._idle_streams(), first))
+            oldest = next(iter(streams.values()))
+            if oldest.attachments:
+                oldest = next((stream for stream in streams.values() if not stream.attachments), oldest)
+            self._forget(oldest)
         self.serial += 1
         stream = streams[self.serial] = Stream(self.serial, kind, self.epoch)
         self._grow(_STREAM_BYTES)
         return stream
-
-    def _idle_streams(self) -> Iterator[Stream]:
-        return (stream for stream in self.streams.values() if not stream.attachments)
 
     def _forget(self, stream: Stream) -> None:
         del self.streams[stream.serial]
@@ -238,9 +237,7 @@ class Session:
             for key in stream.owed:
                 self.settle(key)
         self.complete = False
-        entries = len(stream.log.ids)
-        for log in stream.former:
-            entries += len(log.ids)
+        entries = sum([len(log) for log in (stream.log, *stream.former)])
         self._grow(-_STREAM_BYTES - _ENTRY_BYTES * entries)
 
     def _grow(self, n: int) -> None:
@@ -480,11 +477,10 @@ class Session:
         return any(last is not None and last.seq[0] >= low for last in rivals)
 
     def _place(self, stream: Stream, log: Log, id_word: int, word: int) -> None:
-        if not log.append(id_word, word, self.bounds.ids_per_stream):
+        if log.append(id_word, word, self.bounds.ids_per_stream):
+            self._grow_in(stream, _ENTRY_BYTES)
+        else:
             self.complete = False
-        elif stream.serial in self.streams:  # as `_grow_in`, once for each id
-            self.bytes += _ENTRY_BYTES
-            self.upstream.bytes += _ENTRY_BYTES
 
     def _grow_in(self, stream: Stream, n: int) -> None:
         """A log of this stream grew; it counts for nothing once the stream had to make room, still open."""
@@ -530,7 +526,7 @@ class Session:
         self._weigh(key, -1)
         stream = pending.stream
         if stream is not None:
-            stream.owed = () if stream.owed == (key,) else tuple([k for k in stream.owed if k != key])
+            stream.owed = () if stream.owed == (key,) else tuple(k for k in stream.owed if k != key)
         return True
 
 

@@ -49,7 +49,7 @@ class Log:
             ids.append(id_word)
             self.words.append(word)
             return True
-        beginning = min(_BEGINNING, len(ids) // 4)
+        beginning = self._beginning
         at = beginning + self.start
         ids[at] = id_word
         self.words[at] = word

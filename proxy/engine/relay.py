@@ -102,7 +102,7 @@ class Relay:
     __slots__ = ("_attachment", "_due", "_first_byte_at", "_first_id", "_judged_early", "_last_id", "_ledger",
                  "_malformed", "_nth", "_opened_at", "_out", "_outlet", "_progress", "_progress_at",
                  "_reported_overdue", "_resumption", "_scanner", "_sealed", "_state", "_trace", "bytes", "events",
-                 "kind", "rewrites", "session", "stream")  # fmt: skip
+                 "kind", "session", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -134,8 +134,6 @@ class Relay:
                 self._outlet = Outlet(self._scanner, hold=hold, gate_bytes=resumption.gate_bytes)
         self._sealed = self._outlet is None and (whole or not readable)
         """Nothing can be added: its length is promised, or a coding hides where."""
-        self.rewrites = self._outlet is not None
-        """Other bytes than the upstream's may leave: then no length can be promised, and `receive` says what leaves."""
         self._judged_early = False
         """The unfinished frame was too large for the gate and is judged already."""
         self._opened_at = now
@@ -161,6 +159,12 @@ class Relay:
     def judging(self) -> bool:
         """Whether a verdict is still to come."""
         return self._state is JUDGING
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether other bytes than the upstream's may leave: then no length can be promised, and `receive`
+        says what leaves."""
+        return self._outlet is not None
 
     # ---- inputs
 
@@ -270,7 +274,7 @@ class Relay:
             self._trace.finish(self._opened_at, CloseCause.PROXY_ERROR, self.events)
         self._settle(self.stream.owed)
         self._let_go()
-        outlet, self._outlet, self.rewrites = self._outlet, None, False
+        outlet, self._outlet = self._outlet, None
         return b"" if outlet is None else outlet.release_rest(0.0)
 
     def abandoned(self, now: float) -> StreamClosed | None:
@@ -296,7 +300,7 @@ class Relay:
             return
         self._send(outlet.release(self._scanner.offset, now))
         if outlet.idle:
-            self._outlet, self.rewrites = None, False  # judged: a raw copy from here on
+            self._outlet = None  # judged: a raw copy from here on
 
     def _overflow(self, outlet: Outlet, now: float) -> None:
         """A frame is larger than the gate: judge it by what is known of it, then let it go."""
@@ -388,8 +392,7 @@ class Relay:
         raw = frame.id or None
         if raw is not None and self._first_id is None:
             self._first_id = raw
-        # A plain frame with an id is a message: no more need be looked at.
-        kind = FrameKind.MESSAGE if raw is not None and type(frame) is Frame else self._kind(frame, raw)
+        kind = self._kind(frame, raw)
         word = UNKNOWN
         answers: Sequence[str] = ()
         if kind is FrameKind.MESSAGE:
